@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import p4reduce
+from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 
 T = TypeVar("T")
 
@@ -93,6 +94,18 @@ def spread(numbers: Sequence[float], form: str = ".1f", unit: str = "") -> str:
     """Return the median with the least and the most, as in "2.0 s (1.0 to 3.0)"."""
     median = f"{statistics.median(numbers):{form}}{unit}"
     return f"{median} ({min(numbers):{form}} to {max(numbers):{form}})"
+
+
+def bytes_of(comm: p4reduce.Communicator, call: Callable[[], object]) -> tuple[int, int]:
+    """Return the bytes of whole frames of a call: sent, without repetitions, and received."""
+    before = comm.stats
+    call()
+    after = comm.stats
+    repeated = after.retransmissions - before.retransmissions
+    filled = after.blocks_sent - before.blocks_sent
+    empty = after.frames_sent - before.frames_sent - repeated - filled
+    up = filled * PAYLOAD_FRAME_BYTES + empty * EMPTY_FRAME_BYTES
+    return up, after.bytes_received - before.bytes_received
 
 
 def thread_seconds(process: int | str) -> dict[int, float]:

@@ -26,10 +26,8 @@ class Option:
     """An option of a command line.
 
     Attributes:
-        default: its value where it is not given. A list takes any number of values.
-        help: for people.
+        default: a list takes any number of values.
         kind: of a value; None: the default's type, or that of a list's first value.
-        choices: the only values.
     """
 
     default: Any
@@ -53,27 +51,27 @@ def read_options(
         wanted: options by their names, each an `Option` or its default. False makes a switch.
     """
     parser = argparse.ArgumentParser(description=(doc or "").split("\n\n")[0])
-    for name, given in wanted.items():
-        one = given if isinstance(given, Option) else Option(given)
+    for name, value in wanted.items():
+        one = value if isinstance(value, Option) else Option(value)
         flag = f"--{name.replace('_', '-')}"
         if one.default is False:
             parser.add_argument(flag, action="store_true", help=one.help)
             continue
         several = isinstance(one.default, (list, tuple))
         kind = one.kind or type(one.default[0] if several else one.default)
-        parser.add_argument(
-            flag,
-            type=kind,
-            default=one.default,
-            help=one.help,
-            choices=one.choices,
-            nargs="*" if several else None,
-        )
+        more: dict[str, Any] = {"nargs": "*"} if several else {}
+        given = {"type": kind, "default": one.default, "help": one.help, "choices": one.choices}
+        parser.add_argument(flag, **given, **more)
     if to_json:
         parser.add_argument("--json", type=Path, help="also write the results to this file")
     if docs:
         parser.add_argument("--docs", action="store_true", help=f"update {docs}")
     return parser.parse_args()
+
+
+def some(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return some options by their names."""
+    return {name: getattr(options, name) for name in names}
 
 
 def run(main: Callable[[], None]) -> None:
@@ -94,12 +92,10 @@ def tell(options: argparse.Namespace, rows: Iterable[Row], what: str = "") -> li
     """Print the machine, what was measured, and each row as it comes; write `--json`.
 
     Args:
-        options: of `read_options`.
         rows: a figure by its name, which ends in its unit. All have the same names.
         what: a line for people.
 
-    Returns:
-        The rows.
+    Returns the rows.
     """
     host = machine()
     print(f"{describe(host)}\n{what}" if what else describe(host), flush=True)
@@ -121,8 +117,15 @@ def tell_table(
     name: str,
     head: Sequence[str],
     cells: Sequence[Sequence[str]],
+    what: str | None = None,
 ) -> None:
-    """Print a table of a page; with `--docs`, put it there."""
+    """Print a table of a page; with `--docs`, put it there.
+
+    Args:
+        what: a line for people below one about the machine, where `tell` printed none.
+    """
+    if what is not None:
+        print(f"{describe(machine())}\n{what}\n")
     print(table(head, cells))
     if options.docs:
         put_text(page, name, table(head, cells))

@@ -1,76 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes over a switch and a controller of their own."""
+"""Worker processes over switches and a controller of their own."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from p4reduce_lab.choice import LabChoice
+from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, ChildProcess, Processes
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.several import system_of
+from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.system import System, rank_variables
+from p4reduce_lab.tree import TreeShape, TreeSystem
 
 from bench.rank import command
 
 SWITCH_PID = "P4REDUCE_BENCH_SWITCH"
 """The variable that tells ranks the switch's process id, to measure what it takes."""
 
+TIMEOUT = 600.0  # seconds, for all that ranks do
+
+
+@contextmanager
+def running(
+    workers: int,
+    *,
+    switch: str = "embedded",
+    network: str = "local",
+    bandwidth: float | None = None,
+    switches: Switches = 1,
+    uplinks: float | None = None,
+    web: bool = False,
+) -> Iterator[tuple[System, Path]]:
+    """Start switches and a controller; give them, ready, and a folder.
+
+    Args:
+        workers: ports.
+        switch, network: as of `choose`.
+        bandwidth: of each link in Mbit/s, which makes the network Mininet's; None: no links.
+        switches: so many side by side, or a tree.
+        uplinks: of a tree, in Mbit/s.
+        web: whether the controller serves the live page.
+
+    Raises:
+        UnavailableError: what was chosen cannot run here.
+    """
+    network = network if bandwidth is None else "mininet"
+    choice = replace(choose(switch, network, bandwidth=bandwidth), web=web)
+    with run_directory() as directory:
+        if isinstance(switches, TreeShape):
+            made: System = TreeSystem(choice, directory, directory, switches, uplinks)
+        else:
+            made = system_of(choice, directory, directory, workers, switches)
+        with made as system:
+            system.start()
+            system.wait_ready()
+            yield system, directory
+
 
 def run_ranks(
-    choice: LabChoice,
-    workers: int,
     function: Callable[..., Any],
-    timeout: float,
+    workers: int,
     *,
-    switches: int = 1,
+    switch: str = "embedded",
+    bandwidth: float | None = None,
+    switches: Switches = 1,
+    uplinks: float | None = None,
     **given: Any,
 ) -> list[Any]:
     """Call a function once in each rank of a job, and return what the ranks returned.
 
     Args:
-        choice: Which switch and which network.
-        workers: The world size.
         function: of a module's top level. All that `p4reduce.init` needs is in its environment.
-        timeout: Seconds for all of it.
-        switches: How many there are, side by side.
-        given: The function's keywords. They travel as JSON, and so does what it returns.
+        workers: the world size.
+        switch, bandwidth, switches, uplinks: see `running`.
+        given: the function's keywords. They travel as JSON, and so does what it returns.
 
     Raises:
         UnavailableError: what was chosen cannot run here.
         LabError: a process failed, or the time is up.
     """
-    with (
-        run_directory() as directory,
-        system_of(choice, directory, directory, workers, switches) as system,
-    ):
-        return run_ranks_on(system, directory, workers, function, timeout, **given)
-
-
-def run_ranks_on(
-    system: System,
-    directory: Path,
-    workers: int,
-    function: Callable[..., Any],
-    timeout: float,
-    **given: Any,
-) -> list[Any]:
-    """As `run_ranks`, on a system that has not been started.
-
-    Args:
-        directory: for the reports.
-    """
-    system.start()
-    system.wait_ready()
-    children = start_ranks(system, directory, workers, function, given)
-    wait_for(system.processes, children, timeout)
-    return reports_in(directory, workers)
+    place = {"switch": switch, "bandwidth": bandwidth, "switches": switches, "uplinks": uplinks}
+    with running(workers, **place) as (system, directory):  # type: ignore[arg-type]
+        children = start_ranks(system, directory, workers, function, given)
+        wait_for(system.processes, children)
+        return reports_in(directory, workers)
 
 
 def start_ranks(
@@ -99,7 +120,9 @@ def reports_in(directory: Path, workers: int) -> list[Any]:
     return [json.loads((directory / f"rank{rank}.json").read_text()) for rank in range(workers)]
 
 
-def wait_for(processes: Processes, children: Sequence[ChildProcess], timeout: float) -> None:
+def wait_for(
+    processes: Processes, children: Sequence[ChildProcess], timeout: float = TIMEOUT
+) -> None:
     """Wait until all children have ended. Raises LabError: one failed, or the time is up."""
     deadline = time.monotonic() + timeout
     while any(child.returncode is None for child in children):

@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,6 @@ WIDTH = 150
 TIMEOUT = 600.0  # seconds; for each
 ALTOGETHER = 14 * 60.0  # seconds; what has run once is repeated within that time
 MOST_RUNS = 3
-_USUAL = 60.0  # seconds, of a benchmark that was not run here before
 _KEPT = "what was measured is shown below, and kept nowhere"
 
 
@@ -96,44 +95,32 @@ def run(bench: Bench, docs: bool = False) -> dict[str, Any]:
         return {"results": report["results"], "seconds": time.monotonic() - began}
 
 
-def run_all(
-    benches: Sequence[Bench], reports: list[dict[str, Any]], docs: bool, before: Mapping[str, float]
-) -> None:
+def run_all(benches: Sequence[Bench], reports: list[dict[str, Any]], docs: bool) -> None:
     """Runs each, and then the shortest again as long as there is time.
 
     `reports` gets what came out, one after the other, so that it is there if this is left early.
-    `before`: how many seconds each took when it was run last, by title.
     """
     began = time.monotonic()
-    expected = [before.get(bench.title, _USUAL) for bench in benches]
-    with LongWork("benchmarks", len(benches), work=sum(expected), kept=lambda: _KEPT) as work:
-        for bench, seconds in zip(benches, expected, strict=True):
+    with LongWork("benchmarks", len(benches), kept=lambda: _KEPT) as work:
+        for bench in benches:
             work.now(f"{bench.title} ({bench.module})")
             reports.append(run(bench, docs))
-            work.advance(seconds)
+            work.advance()
         work.now("the shortest again")
-        _run_again(benches, reports, began)
-
-
-def _run_again(benches: Sequence[Bench], reports: list[dict[str, Any]], began: float) -> None:
-    """Runs the shortest again, once or more, and puts medians into the reports."""
-    runs = [[report["results"]] if "results" in report else [] for report in reports]
-    while True:
-        left = ALTOGETHER - (time.monotonic() - began)
-        again = [
+        runs = [[report["results"]] if "results" in report else [] for report in reports]
+        while again := [
             (len(some), reports[number]["seconds"], number)
             for number, some in enumerate(runs)
-            if 0 < len(some) < MOST_RUNS and reports[number]["seconds"] < left
-        ]
-        if not again:
-            break
-        number = min(again)[2]
-        report = run(benches[number])
-        if "results" not in report:
-            reports[number]["failed"] = f"run {len(runs[number]) + 1}: {report['failed']}"
-            runs[number] = []
-            continue
-        runs[number].append(report["results"])
+            if 0 < len(some) < MOST_RUNS
+            and reports[number]["seconds"] < ALTOGETHER - (time.monotonic() - began)
+        ]:
+            number = min(again)[2]
+            report = run(benches[number])
+            if "results" in report:
+                runs[number].append(report["results"])
+            else:
+                reports[number]["failed"] = f"run {len(runs[number]) + 1}: {report['failed']}"
+                runs[number] = []
     for report, some in zip(reports, runs, strict=True):
         if some:
             report["results"], report["runs"] = merged(some)
@@ -146,8 +133,7 @@ def merged(runs: Sequence[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], 
 
     A run whose rows are not those of the first, as something could not be measured, is left out.
     """
-    first = runs[0]
-    names = [row.get("name") for row in first]
+    first, names = runs[0], [row.get("name") for row in runs[0]]
     alike = [rows for rows in runs if [row.get("name") for row in rows] == names]
     if len(alike) < 2:
         return first, 1
@@ -158,10 +144,9 @@ def merged(runs: Sequence[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], 
             if direction(name) is None:
                 continue
             values = [one.get(name) for one in rows]
-            if None in values:
-                continue  # what this row has no figure of
-            row[name] = statistics.median(values)
-            row[f"least_{name}"], row[f"most_{name}"] = min(values), max(values)
+            if None not in values:  # which is what a row has no figure of
+                row[name] = statistics.median(values)
+                row[f"least_{name}"], row[f"most_{name}"] = min(values), max(values)
         result.append(row)
     return result, len(alike)
 
@@ -174,47 +159,32 @@ def show(bench: Bench, report: dict[str, Any], console: Console) -> None:
         console.print(f"{bench.title}: {what}: {why}", markup=False)
         return
     shown = Table(title=bench.title, title_justify="left", title_style="bold", box=None)
-    rows = report["results"]
-    columns = _columns(rows)
-    for column in columns:
-        shown.add_column(
-            column.replace("_", " "),
-            justify="left" if column == "name" else "right",
-            no_wrap=column == "name",
-        )
+    head, rows = _table(report["results"])
+    for column in head:
+        name = column == "name"
+        shown.add_column(column, justify="left" if name else "right", no_wrap=name)
     for row in rows:
-        shown.add_row(*(_cell(row, column) for column in columns))
+        shown.add_row(*row)
     console.print(shown)
-
-
-def _seconds_before() -> dict[str, float]:
-    """Return how long each benchmark of the last run here took, by title."""
-    try:
-        everything = json.loads(OUTPUT.read_text())
-        return {one["title"]: one["seconds"] for one in everything["benches"] if "seconds" in one}
-    except (OSError, ValueError, KeyError):
-        return {}
-
-
-def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:
-    columns = dict.fromkeys(column for row in rows for column in row)
-    # Of several runs, the least and the most stand behind the median.
-    return [name for name in columns if not name.startswith(("least_", "most_"))]
 
 
 def record(benches: Sequence[Bench], everything: dict[str, Any]) -> Record:
     """Return what the page of all rows shows: a table of each bench without one of its own."""
-    sections = []
-    for bench, report in zip(benches, everything["benches"], strict=True):
-        if "results" not in report or bench.own_docs:
-            continue
-        rows = report["results"]
-        columns = _columns(rows)
-        head = [column.replace("_", " ") for column in columns]
-        cells = [[_cell(row, column) for column in columns] for row in rows]
-        sections.append(Section(SITE, bench.heading, head=head, rows=cells))
+    sections = tuple(
+        Section(SITE, bench.heading, "", *_table(report["results"]))
+        for bench, report in zip(benches, everything["benches"], strict=True)
+        if "results" in report and not bench.own_docs
+    )
     begun = {name: one for name, one in everything.items() if name != "benches"}
-    return Record("bench", "make bench", begun, tuple(sections))
+    return Record("bench", "make bench", begun, sections)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Head and cells. Of several runs, the least and the most stand behind the median."""
+    columns = dict.fromkeys(column for row in rows for column in row)
+    shown = [name for name in columns if not name.startswith(("least_", "most_"))]
+    head = [column.replace("_", " ") for column in shown]
+    return head, [[_cell(row, column) for column in shown] for row in rows]
 
 
 def _cell(row: dict[str, Any], column: str) -> str:
@@ -226,12 +196,8 @@ def _cell(row: dict[str, Any], column: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument(
-        "only", nargs="*", help="modules to run, like allreduce.precision; default: all"
-    )
-    parser.add_argument(
-        "--docs", action="store_true", help="keep a record in bench/records and show it in docs/"
-    )
+    parser.add_argument("only", nargs="*", help="modules, like allreduce.precision; default: all")
+    parser.add_argument("--docs", action="store_true", help="keep a record, and show it in docs/")
     options = parser.parse_args()
     if unknown := set(options.only) - {bench.module for bench in BENCHES}:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
@@ -242,7 +208,7 @@ def main() -> None:
     reports: list[dict[str, Any]] = []
     raise_on_signals()
     try:
-        run_all(benches, reports, options.docs, _seconds_before())
+        run_all(benches, reports, options.docs)
     except Interrupted as interruption:
         for bench, report in zip(benches, reports, strict=False):
             show(bench, report, console)
@@ -254,12 +220,7 @@ def main() -> None:
     everything = {
         **begun,
         "benches": [
-            {
-                "title": bench.title,
-                "script": bench.module,
-                "arguments": bench.arguments,
-                **report,
-            }
+            {"title": bench.title, "script": bench.module, "arguments": bench.arguments} | report
             for bench, report in zip(benches, reports, strict=True)
         ],
     }

@@ -27,10 +27,9 @@ import numpy as np
 import p4reduce
 from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
 from p4reduce.wire.header import PAYLOAD_BYTES
-from p4reduce_lab.choice import choose
 
 from bench.measure import calls_in_turns, in_turns, slowest, timed
-from bench.program import SWITCH, Option, Row, read_options, run, tell
+from bench.program import SWITCH, Option, Row, read_options, run, some, tell
 from bench.ranks import run_ranks
 
 SIZES = [1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22]  # bytes
@@ -38,7 +37,6 @@ SIZES = [1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22]  # bytes
 SLOTS = {"embedded": [32, 128], "bmv2": [32]}
 SECONDS = 1.5  # of repetitions for each size
 MAX_REPETITIONS = 400
-TIMEOUT = 300.0  # seconds; for the whole sweep
 
 
 def sweep(sizes: list[int], dtypes: list[str], slots: int) -> dict[str, Any]:
@@ -62,37 +60,35 @@ def sweep(sizes: list[int], dtypes: list[str], slots: int) -> dict[str, Any]:
     return {"times": times, "retransmissions": repeated}
 
 
-def measure(options: argparse.Namespace, switches: int, slots: int) -> list[dict[str, Any]]:
-    """Run the sweep over switches of its own; the job has `slots` of each, a block under way in
-    each of them."""
+def measure(options: argparse.Namespace, switches: int, slots: int) -> list[Row]:
+    """Run the sweep over switches of its own; the job has `slots` of each."""
     bandwidth, workers = options.bandwidth, options.workers
-    choice = choose(
-        options.switch, "local" if bandwidth is None else "mininet", bandwidth=bandwidth
-    )
-    given = {"sizes": options.sizes, "dtypes": options.dtypes, "slots": slots}
-    reports = run_ranks(choice, workers, sweep, TIMEOUT, switches=switches, **given)
+    given = some(options, "switch", "bandwidth", "sizes", "dtypes")
+    reports = run_ranks(sweep, workers, switches=switches, slots=slots, **given)
     links = "" if bandwidth is None else f", {bandwidth:g} Mbit/s"
     number = "" if switches == 1 else f"{switches} x "
-    rows = []
+    rows: list[Row] = []
     for key in reports[0]["times"]:
         dtype, size = key.split()
         seconds = slowest(reports, "times", key)
         median, blocks = float(np.median(seconds)), -(-int(size) // PAYLOAD_BYTES)
-        row: dict[str, Any] = {
-            "name": f"{number}{options.switch}{links}, {workers} workers, {slots} slots, {dtype}",
-            "bytes": int(size),
-            "repetitions": len(seconds),
-            "median_ms": median * 1e3,
-            "p90_ms": float(np.percentile(seconds, 90)) * 1e3,
-            "goodput_mbit_s": int(size) * 8 / median / 1e6,
-            "contributions_per_second": blocks * workers / median,
-            "retransmissions": sum(report["retransmissions"][key] for report in reports),
-            "share_of_bound": None,
-        }
+        bound = None
         if bandwidth is not None:
             bound = blocks * PAYLOAD_FRAME_BYTES * 8 / (bandwidth * 1e6 * switches)
-            row["share_of_bound"] = bound / median
-        rows.append(row)
+        rows.append(
+            {
+                "name": f"{number}{options.switch}{links}, {workers} workers, {slots} slots, "
+                f"{dtype}",
+                "bytes": int(size),
+                "repetitions": len(seconds),
+                "median_ms": median * 1e3,
+                "p90_ms": float(np.percentile(seconds, 90)) * 1e3,
+                "goodput_mbit_s": int(size) * 8 / median / 1e6,
+                "contributions_per_second": blocks * workers / median,
+                "retransmissions": sum(report["retransmissions"][key] for report in reports),
+                "share_of_bound": bound and bound / median,
+            }
+        )
     return rows
 
 
@@ -100,8 +96,7 @@ def rows_of(options: argparse.Namespace) -> Iterator[Row]:
     """Measure everything. Of several turns, each row is from the one with that row's median."""
     for slots in options.slots or SLOTS[options.switch]:
         ways = {
-            str(switches): partial(measure, options, switches, slots)
-            for switches in options.switches
+            str(number): partial(measure, options, number, slots) for number in options.switches
         }
         for turns in in_turns(ways, options.turns).values():
             for alike in zip(*turns, strict=True):

@@ -16,17 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from p4reduce_lab.choice import choose
 
-from bench.allreduce.wire import bytes_of
-from bench.measure import calls_in_turns, median_of
+from bench.measure import bytes_of, calls_in_turns, median_of
 from bench.program import SWITCH, Row, read_options, run, tell
 from bench.ranks import run_ranks
 
 ELEMENTS = 1 << 18  # 1 MiB of float32
 THRESHOLDS = (16, 64, 256, 1024, 4096, 16384)  # KiB
 REPETITIONS = 7
-TIMEOUT = 900.0  # seconds; for all of it
 
 Array = npt.NDArray[Any]
 Calls = dict[str, Callable[[], object]]
@@ -53,8 +50,7 @@ def collectives(comm: p4reduce.Communicator) -> Calls:
 
 def models() -> dict[str, list[Array]]:
     """Lists of arrays as of models' gradients."""
-    rng = np.random.default_rng(1)
-    small = (2 ** rng.uniform(5, 12, 300)).astype(int)
+    small = (2 ** np.random.default_rng(1).uniform(5, 12, 300)).astype(int)
     return {
         "300 arrays of 32 to 4,096": [np.ones(size, np.float32) for size in small],
         "16 arrays of 65,536": [np.ones(65_536, np.float32) for _ in range(16)],
@@ -89,39 +85,31 @@ def rank() -> dict[str, Any]:
             comm.barrier()
             moved[name] = bytes_of(comm, call)
         times = calls_in_turns(comm, calls, REPETITIONS)
-        fusion = {}
         for name, arrays in models().items():
             megabytes = sum(array.nbytes for array in arrays) / 1e6
-            fusion[f"{name}, {megabytes:.2f} MB together"] = calls_in_turns(
-                comm, variants(comm, arrays), REPETITIONS
-            )
-    return {"moved": moved, "times": times, "fusion": fusion}
+            found = calls_in_turns(comm, variants(comm, arrays), REPETITIONS)
+            times |= {
+                f"{name}, {megabytes:.2f} MB together, {way}": one for way, one in found.items()
+            }
+    return {"moved": moved, "times": times}
 
 
 def rows(reports: list[Any]) -> Iterator[Row]:
     """A row for each collective, and one for each way to sum several arrays."""
-    for name, (up, down) in reports[0]["moved"].items():
+    for name in reports[0]["times"]:
+        moved = [report["moved"].get(name, (None, None)) for report in reports]
         yield {
             "name": name,
-            "bytes_up_rank_0": up,
-            "bytes_up_others": max(one["moved"][name][0] for one in reports[1:] or reports),
-            "bytes_down": down,
+            "bytes_up_rank_0": moved[0][0],
+            "bytes_up_others": moved[0][0] and max(up for up, _ in moved[1:] or moved),
+            "bytes_down": moved[0][1],
             "ms": median_of(reports, "times", name) * 1e3,
         }
-    for name, ways in reports[0]["fusion"].items():
-        for way in ways:
-            yield {
-                "name": f"{name}, {way}",
-                "bytes_up_rank_0": None,
-                "bytes_up_others": None,
-                "bytes_down": None,
-                "ms": median_of(reports, "fusion", name, way) * 1e3,
-            }
 
 
 def main() -> None:
     options = read_options(__doc__, workers=4, switch=SWITCH)
-    reports = run_ranks(choose(options.switch, "local"), options.workers, rank, TIMEOUT)
+    reports = run_ranks(rank, options.workers, switch=options.switch)
     tell(options, rows(reports), f"{options.switch} switch, {options.workers} workers")
 
 

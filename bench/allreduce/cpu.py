@@ -17,16 +17,14 @@ from typing import Any
 
 import numpy as np
 import p4reduce
-from p4reduce_lab.choice import choose
 
 from bench.measure import cpu_seconds, timed
-from bench.program import Option, read_options, run, tell
+from bench.program import Option, read_options, run, some, tell
 from bench.ranks import SWITCH_PID, run_ranks
 
 SECONDS = 3.0  # of all-reduces for each size
 WARM_UP = 5
 MAX_REPETITIONS = 1000
-TIMEOUT = 300.0  # seconds; for all of it
 
 
 def rank(sizes: list[int], slots: int) -> list[dict[str, float]]:
@@ -75,8 +73,7 @@ def row(size: int, ranks: tuple[Any, ...]) -> dict[str, Any]:
 
 def main() -> None:
     options = read_options(__doc__, sizes=Option([1 << 10, 1 << 22], "bytes"), workers=4, slots=128)
-    given = {"sizes": options.sizes, "slots": options.slots}
-    reports = run_ranks(choose("embedded", "local"), options.workers, rank, TIMEOUT, **given)
+    reports = run_ranks(rank, options.workers, **some(options, "sizes", "slots"))
     tell(options, map(row, options.sizes, zip(*reports, strict=True)))
 
 

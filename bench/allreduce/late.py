@@ -20,27 +20,19 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 from p4reduce.late import FractionalRepetition, PartialSums
-from p4reduce_lab.choice import choose
-from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.tree import TreeShape, TreeSystem
+from p4reduce_lab.tree import TreeShape
 
 from bench.measure import in_turns, median_of, timed
-from bench.program import SWITCH, Option, read_options, run, tell
-from bench.ranks import run_ranks, run_ranks_on
+from bench.program import Option, read_options, run, some, tell
+from bench.ranks import TIMEOUT, run_ranks
 
 SLOW = 1  # the rank that is
 COPIES = (2, 4)
-TIMEOUT = 600.0  # seconds
 SUM, PLAIN, LEAVES, DEADLINE = "sum", "plain", "leaves", "deadline"
 
 
 def rounds(
-    elements: int,
-    compute: float,
-    factors: list[float],
-    steps: int,
-    repetitions: int,
-    in_tree: bool,
+    elements: int, compute: float, factors: list[float], steps: int, repetitions: int, in_tree: bool
 ) -> dict[str, list[float]]:
     """What each rank does: returns its seconds per step, of the slow rank as of the others."""
     array = np.ones(elements, np.float32)
@@ -57,8 +49,7 @@ def rounds(
             return array
 
         def plain(seconds: float) -> None:
-            time.sleep(seconds)
-            comm.allreduce(array)
+            comm.allreduce(part(seconds, 0))
 
         def without_late(seconds: float) -> None:
             # Who is behind takes what it missed, and computes for the sum after that.
@@ -84,9 +75,8 @@ def rounds(
             }
             ways |= {f"{way} {factor}": partial(per_step, step) for way, step in works.items()}
         times = in_turns(ways, repetitions, warm_up=1)  # the first round has pages to touch
-        for sums in coded.values():
+        for sums in (*coded.values(), partial_sums):
             sums.close()
-        partial_sums.close()
     return times
 
 
@@ -95,7 +85,6 @@ def main() -> None:
         __doc__,
         workers=8,
         tree=Option(None, "over a tree of switches, like 4x2; no --workers then", TreeShape.parse),
-        switch=SWITCH,
         elements=Option(65_536, "float32 numbers of a sum"),
         compute=Option(0.2, "seconds for a part, c"),
         factors=Option("1,2,5", "how much slower the slow rank is"),
@@ -105,18 +94,9 @@ def main() -> None:
     factors, c = [float(factor) for factor in options.factors.split(",")], options.compute
     shape: TreeShape | None = options.tree
     workers = options.workers if shape is None else shape.ranks
-    names = ("elements", "compute", "steps", "repetitions")
-    given = {name: vars(options)[name] for name in names}
+    given = some(options, "elements", "compute", "steps", "repetitions")
     given |= {"factors": factors, "in_tree": shape is not None}
-    choice = choose(options.switch, "local")
-    if shape is None:
-        reports = run_ranks(choice, workers, rounds, TIMEOUT, **given)
-    else:
-        with (
-            run_directory() as directory,
-            TreeSystem(choice, directory, directory, shape) as tree,
-        ):
-            reports = run_ranks_on(tree, directory, workers, rounds, TIMEOUT, **given)
+    reports = run_ranks(rounds, workers, switches=shape or 1, **given)
     fast = [report for rank, report in enumerate(reports) if rank != SLOW]
     rows = []
     for factor in factors:

@@ -6,8 +6,7 @@ ranks, or its own. The model's time for just these blocks is once with the price
 was measured, and once by bytes alone. Shown are the measured times as multiples of the model's,
 from the least to the greatest of several systems, each with its own switch, controller and ranks.
 
-    python -m bench.allreduce.measured_link [--workers 4] [--switch embedded|bmv2] [--systems 4]
-        [--docs]
+    python -m bench.allreduce.measured_link [--workers 4] [--systems 4] [--docs]
 """
 
 from __future__ import annotations
@@ -17,18 +16,15 @@ from dataclasses import replace
 import numpy as np
 import p4reduce
 from p4reduce.compression import measure_link
-from p4reduce_lab.choice import choose
-from p4reduce_lab.measured.machine import describe, machine
 
 from bench.measure import calls_in_turns
 from bench.pages import DOCS
-from bench.program import SWITCH, read_options, run, tell_table
-from bench.ranks import run_ranks
+from bench.program import read_options, run, tell_table
+from bench.ranks import TIMEOUT, run_ranks
 from bench.sparse.tensors import LANES, Masks, draw
 
 BLOCKS = 1024
 REPETITIONS = 7
-TIMEOUT = 300.0  # seconds; for one system
 HEAD = ("each rank sends", "with the price of a frame", "by bytes alone")
 
 
@@ -41,11 +37,11 @@ def cases(ranks: int) -> dict[str, Masks]:
     return {**found, "all": np.ones((ranks, BLOCKS), dtype=np.bool_)}
 
 
-def compare() -> dict[str, tuple[float, float]]:
+def compare() -> dict[str, list[float]]:
     """Measured time by the model's, with the price of a frame and by bytes alone."""
     with p4reduce.init(timeout=TIMEOUT) as comm:
         priced = measure_link(comm)
-        by_bytes = replace(priced, frame_seconds=0.0)
+        models = (priced, replace(priced, frame_seconds=0.0))
         times = {}
         for name, masks in cases(comm.size).items():
             tensor = np.repeat(masks[comm.rank], LANES).astype(np.float32)
@@ -53,26 +49,18 @@ def compare() -> dict[str, tuple[float, float]]:
             taken = calls_in_turns(comm, call, REPETITIONS, warm_up=1)["it"]
             slowest = float(np.median(comm.allgather(np.array([taken])).max(axis=0)))
             traffic = priced.traffic_of(masks)
-            models = (float(model.seconds(traffic)) for model in (priced, by_bytes))
-            first, second = (slowest / model for model in models)
-            times[name] = (first, second)
+            times[name] = [slowest / float(model.seconds(traffic)) for model in models]
         return times
 
 
 def main() -> None:
-    options = read_options(
-        __doc__, to_json=False, docs="docs/experiments.md", workers=4, switch=SWITCH, systems=4
-    )
-    choice = choose(options.switch, "local")
-    found = [
-        run_ranks(choice, options.workers, compare, TIMEOUT)[0] for _ in range(options.systems)
-    ]
-    print(describe(machine()))
+    options = read_options(__doc__, to_json=False, docs="docs/experiments.md", workers=4, systems=4)
+    found = [run_ranks(compare, options.workers)[0] for _ in range(options.systems)]
     cells = []
     for name in found[0]:
         columns = np.array([one[name] for one in found]).T
         cells.append([name, *(f"{min(column):.1f} to {max(column):.1f}" for column in columns)])
-    tell_table(options, DOCS / "experiments.md", "measured-link", HEAD, cells)
+    tell_table(options, DOCS / "experiments.md", "measured-link", HEAD, cells, "")
 
 
 if __name__ == "__main__":

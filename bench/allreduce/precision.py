@@ -20,20 +20,17 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import p4reduce
-from p4reduce_lab.choice import choose
 
-from bench.allreduce.wire import bytes_of
-from bench.measure import calls_in_turns, median_of
+from bench.measure import bytes_of, calls_in_turns, median_of
 from bench.pages import DOCS
 from bench.program import SWITCH, read_options, run, tell, tell_table
-from bench.ranks import run_ranks
+from bench.ranks import TIMEOUT, run_ranks
 
 LANES = {"int32": 256, "int16": 512, "int8": 1024, "int4": 2048}  # per block
 ELEMENTS = 1 << 19
 STRETCH = 4096
 SEEDS = 64
 TURNS = 7
-TIMEOUT = 300.0  # seconds; for all of it
 HEAD = ("lanes", "per frame", "MB per rank", "time", "worst error", "error", "mean of 64 calls")
 
 Floats = npt.NDArray[np.float32]
@@ -89,12 +86,12 @@ def rank() -> dict[str, dict[str, object]]:
 
 def main() -> None:
     options = read_options(__doc__, docs="docs/lanes.md", workers=4, switch=SWITCH)
-    reports = run_ranks(choose(options.switch, "local"), options.workers, rank, TIMEOUT)
+    reports = run_ranks(rank, options.workers, switch=options.switch)
     rows = []
     for name, figures in reports[0].items():
-        others = {key: one for key, one in figures.items() if key not in ("up", "times")}
         ms = 1e3 * median_of(reports, name, "times")
-        rows.append({"name": name, "up": figures["up"], "ms": ms, **others})
+        rows.append({"name": name, "up": figures.pop("up"), "ms": ms, **figures})
+        del rows[-1]["times"]
     cells = [
         [
             one["name"],

@@ -16,56 +16,51 @@ from functools import partial
 
 import numpy as np
 import p4reduce
-from p4reduce_lab.choice import choose
 
 from bench.measure import drawn, in_turns, slowest, timed
-from bench.program import SWITCH, Option, read_options, run, tell
-from bench.ranks import run_ranks
+from bench.program import SWITCH, Option, read_options, run, some, tell
+from bench.ranks import TIMEOUT, run_ranks
 
 SMALL = 4096  # bytes
 HEAD_START = 0.02  # seconds that the large one has
 SEED = 7
-TIMEOUT = 600.0  # seconds
-ALONE, WITHOUT = "small, alone", "large, no slots kept"
-PRIORITIES = {"urgent": "urgent", "bulk": "not urgent"}
 
 
 def rounds(megabytes: int, slots: int, urgent: int, repetitions: int) -> dict[str, list[float]]:
     """What each rank does: returns its seconds."""
     large, small = np.ones(megabytes << 18, np.float32), np.ones(SMALL // 4, np.float32)
     out = np.empty_like(large)
+    beside: dict[str, list[float]] = {}  # of the large ones
     with (
         p4reduce.init(slots=slots, urgent_slots=urgent, timeout=TIMEOUT) as comm,
         comm.dup(urgent_slots=0) as without,
     ):
 
-        def beside(priority: str) -> tuple[float, float]:
+        def both(priority: str, name: str) -> float:
             comm.barrier()
             start = time.perf_counter()
             handle = comm.allreduce_async(large, out=out)
             time.sleep(HEAD_START)
             took = timed(lambda: comm.allreduce(small, priority=priority))
             handle.wait()
-            return took, time.perf_counter() - start
+            beside.setdefault(f"large, small one {name}", []).append(time.perf_counter() - start)
+            return took
 
-        def alone() -> tuple[float, float]:
-            return timed(lambda: comm.allreduce(small, priority="urgent"), comm.barrier), 0.0
+        def alone() -> float:
+            return timed(lambda: comm.allreduce(small, priority="urgent"), comm.barrier)
 
-        def large_alone() -> tuple[float, float]:
-            return timed(lambda: without.allreduce(large, out=out), comm.barrier), 0.0
+        def large_alone() -> float:
+            return timed(lambda: without.allreduce(large, out=out), comm.barrier)
 
-        ways: dict[str, Callable[[], tuple[float, float]]] = {
-            ALONE: alone,
-            WITHOUT: large_alone,
-            **{priority: partial(beside, priority) for priority in PRIORITIES},
+        ways: dict[str, Callable[[], float]] = {
+            "small, alone": alone,
+            "large, no slots kept": large_alone,
+            "small, urgent": partial(both, "urgent", "urgent"),
+            "small, not urgent": partial(both, "bulk", "not urgent"),
         }
         # The first round has pages to touch.
-        found = in_turns(ways, repetitions, warm_up=1, order=drawn(SEED))
-    times = {name: [first for first, _ in found[name]] for name in (ALONE, WITHOUT)}
-    for priority, text in PRIORITIES.items():
-        times[f"small, {text}"] = [first for first, _ in found[priority]]
-        times[f"large, small one {text}"] = [second for _, second in found[priority]]
-    return times
+        times = in_turns(ways, repetitions, warm_up=1, order=drawn(SEED))
+    return times | {name: seconds[1:] for name, seconds in beside.items()}
 
 
 def main() -> None:
@@ -78,9 +73,8 @@ def main() -> None:
         urgent=Option(8, "slots that are kept"),
         repetitions=10,
     )
-    given = {name: vars(options)[name] for name in ("megabytes", "slots", "urgent", "repetitions")}
-    choice = choose(options.switch, "local")
-    reports = run_ranks(choice, options.workers, rounds, TIMEOUT, **given)
+    given = some(options, "switch", "megabytes", "slots", "urgent", "repetitions")
+    reports = run_ranks(rounds, options.workers, **given)
     times = {name: slowest(reports, name) * 1e3 for name in reports[0]}
     rows = [
         {"name": name, "median_ms": float(np.median(of)), "p90_ms": float(np.percentile(of, 90))}

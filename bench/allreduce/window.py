@@ -25,17 +25,15 @@ import numpy as np
 import p4reduce
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.session.session import Session
-from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import UnavailableError
 
 from bench.measure import in_turns, timed
 from bench.program import CANNOT_RUN, Option, Row, read_options, run, tell
-from bench.ranks import run_ranks
+from bench.ranks import TIMEOUT, run_ranks
 
 SECONDS_AT_LINK_RATE = 0.8  # of each tensor, on slow links
 MEGABYTES_LOCALLY = 2.0
 TURNS = 7
-TIMEOUT = 300.0
 WINDOW, ALL = "window", "all"
 
 
@@ -44,7 +42,13 @@ def turns(blocks: int, slots: int) -> dict[str, list[list[float]]]:
     tensor = np.ones(blocks * 256, np.float32)
     out = np.empty_like(tensor)
     with p4reduce.init(slots=slots, timeout=TIMEOUT) as comm:
-        state = slot_machine(comm).state.structure
+        # private: the size of the window is nobody's to set but the engine's.
+        session = comm._session
+        assert isinstance(session, Session)
+        # private: as above
+        machine = session._engine.machine
+        assert isinstance(machine, SlotMachine)
+        state = machine.state.structure
         floor, size = state.floor, state.window
 
         def turn(kind: str) -> list[float]:
@@ -69,39 +73,25 @@ def turns(blocks: int, slots: int) -> dict[str, list[list[float]]]:
         return in_turns({kind: partial(turn, kind) for kind in (WINDOW, ALL)}, TURNS)
 
 
-def slot_machine(comm: p4reduce.Communicator) -> SlotMachine:
-    """The inside of a communicator."""
-    # private: the size of the window is nobody's to set but the engine's.
-    session = comm._session
-    assert isinstance(session, Session)
-    # private: as above
-    machine = session._engine.machine
-    assert isinstance(machine, SlotMachine)
-    return machine
-
-
 def measure(switch: str, bandwidth: float | None, workers: int, slots: int) -> Row:
     """One number of slots, over a switch of its own."""
-    choice = choose(switch, "local" if bandwidth is None else "mininet", bandwidth=bandwidth)
     megabytes = MEGABYTES_LOCALLY if bandwidth is None else SECONDS_AT_LINK_RATE * bandwidth / 8
-    blocks = int(megabytes * 1e6 / 1024)
-    reports = run_ranks(choice, workers, turns, TIMEOUT, blocks=blocks, slots=slots)
-    windowed, whole = (np.array([one[kind] for one in reports])[:, 1:] for kind in (WINDOW, ALL))
-    ms, all_ms = (1e3 * float(np.median(of[:, :, 0].max(axis=0))) for of in (windowed, whole))
-    again, all_again = (float(of[:, :, 1].sum() / of[:, :, 2].sum()) for of in (windowed, whole))
-    trip, all_trip = (1e3 * float(np.median(of[0, :, 4])) for of in (windowed, whole))
+    given = {"blocks": int(megabytes * 1e6 / 1024), "slots": slots}
+    reports = run_ranks(turns, workers, switch=switch, bandwidth=bandwidth, **given)
     links = "this machine" if bandwidth is None else f"{bandwidth:g} Mbit/s"
-    return {
+    row = {
         "name": f"{switch}, {links}, {workers} workers, {slots} slots",
         "megabytes": megabytes,
-        "with_window_ms": ms,
-        "all_slots_ms": all_ms,
-        "window": int(windowed[:, :, 3].min()),
-        "repeated": again,
-        "repeated_all": all_again,
-        "round_trip_ms": trip,
-        "round_trip_all_ms": all_trip,
     }
+    both = {kind: np.array([one[kind] for one in reports])[:, 1:] for kind in (WINDOW, ALL)}
+    ms = {kind: 1e3 * float(np.median(of[:, :, 0].max(axis=0))) for kind, of in both.items()}
+    row |= {"with_window_ms": ms[WINDOW], "all_slots_ms": ms[ALL]}
+    row["window"] = int(both[WINDOW][:, :, 3].min())
+    for kind, end in ((WINDOW, ""), (ALL, "_all")):
+        row[f"repeated{end}"] = float(both[kind][:, :, 1].sum() / both[kind][:, :, 2].sum())
+    for kind, end in ((WINDOW, ""), (ALL, "_all")):
+        row[f"round_trip{end}_ms"] = 1e3 * float(np.median(both[kind][0, :, 4]))
+    return row
 
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:

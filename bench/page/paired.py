@@ -23,21 +23,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-from p4reduce_lab.choice import choose
-from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.system import System
 
-from bench.measure import cpu_seconds
+from bench.measure import cpu_seconds, in_turns
 from bench.page.load import rank_of, watching
 from bench.program import Row, read_options, run, tell
+from bench.ranks import running
 
 NUMBERS = 65_536  # in each sum
-SUMS = 25  # of a system in a pair, by default
 CONFIDENCE = 0.95
 PATIENCE = 300.0  # seconds that ranks may take to join, and for their part of a pair
 
@@ -57,20 +54,9 @@ class Interval:
         if count < 6:
             raise ValueError(f"{count} numbers: an interval of {CONFIDENCE:.0%} takes at least 6")
         outside, below = 0, 0.0  # how many are left out at each end, and how probable that is
-        while True:
-            below += math.comb(count, outside) / 2**count
-            if below > (1 - CONFIDENCE) / 2:
-                break
+        while (below := below + math.comb(count, outside) / 2**count) <= (1 - CONFIDENCE) / 2:
             outside += 1
         return cls(ordered[outside - 1], statistics.median(ordered), ordered[-outside])
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What some sums took: seconds, and the switch's seconds of processor time."""
-
-    seconds: float
-    switch: float
 
 
 class Side:
@@ -85,11 +71,7 @@ class Side:
 
     def __init__(self, stack: ExitStack, ranks: int, sums: int, *, page: bool) -> None:
         self._sums = sums
-        directory = stack.enter_context(run_directory())
-        choice = replace(choose("embedded", "local"), web=page)
-        self._system = stack.enter_context(System(choice, directory, directory, ranks))
-        self._system.start()
-        self._system.wait_ready()
+        self.system, _ = stack.enter_context(running(ranks, web=page))
         self._begin, self._end = threading.Barrier(ranks + 1), threading.Barrier(ranks + 1)
         self._over = False
         self._threads = [
@@ -100,16 +82,9 @@ class Side:
             thread.start()
         stack.callback(self._leave)
 
-    @property
-    def page(self) -> str:
-        """The page's address."""
-        assert self._system.page_address is not None
-        return self._system.page_address
-
     def _rank(self, rank: int, ranks: int) -> None:
-        comm = rank_of(self._system.variables(), rank, ranks, "paired")
         mine = np.ones(NUMBERS, np.float32)
-        with comm:
+        with rank_of(self.system, rank, ranks, "paired") as comm:
             while True:
                 self._begin.wait()
                 if self._over:
@@ -126,33 +101,14 @@ class Side:
         for thread in self._threads:
             thread.join(PATIENCE)
 
-    def sums(self) -> Cost:
-        """Have its ranks do their sums."""
-        before = self._switch_seconds()
+    def sums(self) -> tuple[float, float]:
+        """Have its ranks sum; return seconds, and those of the switch's processor time."""
+        pid = str(self.system.switch_pid)
+        before = cpu_seconds(pid)
         self._begin.wait(PATIENCE)
         begun = time.perf_counter()
         self._end.wait(PATIENCE)
-        return Cost(time.perf_counter() - begun, self._switch_seconds() - before)
-
-    def _switch_seconds(self) -> float:
-        """Processor time that the threads of the switch have used."""
-        children = self._system.processes.children
-        [switch] = [one for one in children if one.name != "controller"]
-        return cpu_seconds(switch.process.pid)
-
-
-def ratios(first: Side, second: Side, pairs: int) -> list[Cost]:
-    """Return the second's time divided by the first's, for each pair."""
-    first.sums(), second.sums()  # what is done once
-    found = []
-    for _ in range(pairs):
-        if random.random() < 0.5:
-            one, other = first.sums(), second.sums()
-        else:
-            other = second.sums()
-            one = first.sums()
-        found.append(Cost(other.seconds / one.seconds, other.switch / one.switch))
-    return found
+        return time.perf_counter() - begun, cpu_seconds(pid) - before
 
 
 def measured(ranks: int, pairs: int, sums: int, browsers: int | None) -> tuple[Interval, Interval]:
@@ -165,12 +121,20 @@ def measured(ranks: int, pairs: int, sums: int, browsers: int | None) -> tuple[I
         plain = Side(stack, ranks, sums, page=False)
         other = Side(stack, ranks, sums, page=browsers is not None)
         if browsers:  # in a process of their own, as they are elsewhere
-            watcher = get_context("spawn").Process(target=_watch, args=(other.page, browsers))
+            given = (other.system.page_address, browsers)
+            watcher = get_context("spawn").Process(target=_watch, args=given)
             watcher.start()
             stack.callback(watcher.join)
             stack.callback(watcher.kill)
-        found = ratios(plain, other, pairs)
-    return Interval.of([one.seconds for one in found]), Interval.of([one.switch for one in found])
+        found = in_turns(
+            {"plain": plain.sums, "other": other.sums},
+            pairs,
+            warm_up=1,  # what is done once
+            order=lambda _, names: random.sample(names, len(names)),
+        )
+    ratios = np.array(found["other"]) / np.array(found["plain"])
+    seconds, switch = (Interval.of(column.tolist()) for column in ratios.T)
+    return seconds, switch
 
 
 def _watch(address: str, browsers: int) -> None:
@@ -190,7 +154,7 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def main() -> None:
-    options = read_options(__doc__, ranks=4, pairs=60, sums=SUMS, browsers=[0, 1, 50])
+    options = read_options(__doc__, ranks=4, pairs=60, sums=25, browsers=[0, 1, 50])
     tell(
         options,
         rows(options),

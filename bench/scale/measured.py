@@ -24,18 +24,16 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 from p4reduce.tensors.precision import PRECISIONS
-from p4reduce_lab.choice import LabChoice, choose
 from p4reduce_lab.planning.framing import PlannedTensor
 from p4reduce_lab.planning.network import SWITCHES, PlannedLink
 from p4reduce_lab.planning.schemes import Cluster, by_switches
 
 from bench.measure import in_turns, slowest, timed
 from bench.program import Option, Row, read_options, run, tell
-from bench.ranks import run_ranks
+from bench.ranks import TIMEOUT, run_ranks
 
 SLOTS = 32
 SEED = 5
-TIMEOUT = 300.0  # seconds; for a number of workers
 REPETITIONS = 5
 WORKERS, SIDE_BY_SIDE, BANDWIDTH = (2, 4, 8), (4,), 5.0  # Mbit/s of a link
 
@@ -54,12 +52,10 @@ def gradient(tensor: PlannedTensor, rank: int, repetition: int) -> npt.NDArray[n
     """What a rank reduces."""
     lanes = PRECISIONS[tensor.precision].lanes
     blocks = tensor.elements // lanes
-    shared = np.random.default_rng([SEED, repetition])
     own = np.random.default_rng([SEED, repetition, 1 + rank])
     values = own.standard_normal((blocks, lanes)).astype(np.float32)
-    draw = shared if tensor.overlap == "aligned" else own
-    chosen = draw.permutation(blocks)[: round(blocks * tensor.density)]
-    values[np.setdiff1d(np.arange(blocks), chosen)] = 0
+    draw = np.random.default_rng([SEED, repetition]) if tensor.overlap == "aligned" else own
+    values[draw.permutation(blocks)[round(blocks * tensor.density) :]] = 0
     return values.reshape(-1)
 
 
@@ -79,12 +75,11 @@ def reduce_all() -> list[list[float]]:
         return list(in_turns(ways, REPETITIONS).values())
 
 
-def measure(choice: LabChoice, workers: int, switches: int, megabits: float) -> Iterator[Row]:
+def measure(workers: int, switches: int, megabits: float) -> Iterator[Row]:
     """All cases of a number of workers and of switches side by side, in a network of their own."""
-    reports = run_ranks(choice, workers, reduce_all, TIMEOUT, switches=switches)
-    cluster = Cluster(
-        workers, PlannedLink(megabits * 1e6, overhead=0), switch=SWITCHES["embedded"], slots=SLOTS
-    )
+    reports = run_ranks(reduce_all, workers, switches=switches, bandwidth=megabits)
+    link = PlannedLink(megabits * 1e6, overhead=0)
+    cluster = Cluster(workers, link, switch=SWITCHES["embedded"], slots=SLOTS)
     times = slowest(reports)  # by case and repetition
     alone = by_switches(replace(cluster, call=0.0), ONE_BLOCK, cluster.star(switches)).seconds
     cluster = replace(cluster, call=max(0.0, float(np.median(times[0])) - alone))
@@ -121,12 +116,11 @@ def rows(workers: list[int], side_by_side: list[int], bandwidth: float) -> Itera
     Raises:
         UnavailableError: there is no Mininet here.
     """
-    choice = choose("embedded", "mininet", bandwidth=bandwidth)
-    pairs = [(number, 1) for number in workers] + [(number, 2) for number in side_by_side]
-    for number, switches in pairs:
+    for number in workers:
+        yield from measure(number, 1, bandwidth)
+    for number in side_by_side:
         # With two links each, ranks would have this machine's cores do twice as much.
-        own = bandwidth / switches
-        yield from measure(replace(choice, bandwidth=own), number, switches, own)
+        yield from measure(number, 2, bandwidth / 2)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from p4reduce_lab.planning.framing import PlannedTensor
-from p4reduce_lab.planning.network import LARGEST_FANOUT, SWITCHES, PlannedLink, SwitchCost
+from p4reduce_lab.planning.network import LARGEST_FANOUT, SWITCHES, PlannedLink
 from p4reduce_lab.planning.picture import COLOURS
 from p4reduce_lab.planning.schemes import Cluster, Estimate, by_ring, by_switches
 from p4reduce_lab.plots import FAINT, GRID, INK, in_style, new_figure, save
@@ -21,89 +21,64 @@ from bench.scale.measured import what
 from bench.scale.simulation import Outcome
 
 RANKS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536, 100_000)
-ELEMENTS = 25_000_000
+TENSOR = PlannedTensor(25_000_000)
 LINK = PlannedLink(10e9, 1e-6)
-UPLINK = PlannedLink(10e9, 1e-6)
-SIDE = 4
-NARROW = 8
-NARROW_COLOUR = "#7A1F5C"
-
-Scheme = Callable[[int], Estimate]
-
-
-def schemes(switch: SwitchCost) -> dict[str, tuple[Scheme, str, int]]:
-    """For each way to sum: its time by the number of ranks, its colour, and its most ranks."""
-    tensor = PlannedTensor(ELEMENTS)
-
-    def cluster(ranks: int) -> Cluster:
-        return Cluster(ranks, LINK, UPLINK, switch, host=0.0)
-
-    narrow = f"tree, {NARROW} children each"
-    return {
-        "ring": (lambda n: by_ring(cluster(n), tensor), COLOURS["ring"], RANKS[-1]),
-        "tree, 64 children each": (
-            lambda n: by_switches(cluster(n), tensor, cluster(n).tree()),
-            COLOURS["other"],
-            RANKS[-1],
-        ),
-        narrow: (
-            lambda n: by_switches(cluster(n), tensor, replace(cluster(n), fanout=NARROW).tree()),
-            NARROW_COLOUR,
-            RANKS[-1],
-        ),
-        "one switch": (
-            lambda n: by_switches(cluster(n), tensor, cluster(n).star()),
-            COLOURS["switch"],
-            LARGEST_FANOUT,
-        ),
-        f"{SIDE} switches side by side": (
-            lambda n: by_switches(cluster(n), tensor, cluster(n).star(SIDE)),
-            COLOURS["side"],
-            LARGEST_FANOUT,
-        ),
-    }
+SIDE, NARROW = 4, 8
+RING, WIDE, NARROW_TREE = "ring", "tree, 64 children each", f"tree, {NARROW} children each"
+ONE, BESIDE = "one switch", f"{SIDE} switches side by side"
+SCHEMES = {
+    RING: COLOURS["ring"],
+    WIDE: COLOURS["other"],
+    NARROW_TREE: "#7A1F5C",
+    ONE: COLOURS["switch"],
+    BESIDE: COLOURS["side"],
+}
+"""Ways to sum, each with its colour."""
+PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 
 
-def predictions() -> dict[str, dict[str, list[tuple[int, float, float]]]]:
-    """By kind of switch and way to sum: ranks, seconds, bytes that a rank sends."""
-    found: dict[str, dict[str, list[tuple[int, float, float]]]] = {}
-    for kind in ("hardware", "embedded-memory"):
-        found[kind] = {}
-        for name, (scheme, _, most) in schemes(SWITCHES[kind]).items():
-            if kind == "hardware" and name.startswith(f"tree, {NARROW}"):
-                continue  # the same but for microseconds
-            points = [(n, scheme(n)) for n in RANKS if n <= most]
-            found[kind][name] = [(n, one.seconds, one.octets) for n, one in points]
-    return found
+def estimate(scheme: str, kind: str, ranks: int) -> Estimate:
+    """What the model says of a way to sum with a kind of switch."""
+    cluster = Cluster(ranks, LINK, LINK, SWITCHES[kind], host=0.0)
+    if scheme == RING:
+        return by_ring(cluster, TENSOR)
+    if scheme in (ONE, BESIDE):
+        return by_switches(cluster, TENSOR, cluster.star(SIDE if scheme == BESIDE else 1))
+    fanned = replace(cluster, fanout=NARROW) if scheme == NARROW_TREE else cluster
+    return by_switches(cluster, TENSOR, fanned.tree())
 
 
 @in_style
 def draw_scale(path: Path) -> None:
     """Time and bytes against the number of ranks, by the model."""
     figure, panels = _panels(3, 13.5, 4.7)
-    found = predictions()
     titles = {
         "hardware": "Time (s), switches at line rate",
         "embedded-memory": "Time (s), software switches (1 µs for a frame)",
     }
-    for axes, kind in zip(panels, titles, strict=False):
-        for name, points in found[kind].items():
-            _line(axes, name, [(n, seconds) for n, seconds, _ in points], kind)
+    for axes, kind in zip(panels, (*titles, "hardware"), strict=True):
+        for name, colour in SCHEMES.items():
+            if kind == "hardware" and name == NARROW_TREE:
+                continue  # the same but for microseconds
+            most = LARGEST_FANOUT if name in (ONE, BESIDE) else RANKS[-1]
+            ranks = [n for n in RANKS if n <= most]
+            found = [estimate(name, kind, n) for n in ranks]
+            values = [one.octets / 1e6 if axes is panels[2] else one.seconds for one in found]
+            # The tree lies under the one switch that it is up to 64 ranks.
+            style = {"linewidth": 4.5, "alpha": 0.45} if name == WIDE else {"linewidth": 1.6}
+            axes.plot(ranks, values, color=colour, label=name, **style)
         _ranks_axis(axes, titles[kind])
+    for axes in panels[:2]:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    for name, points in found["hardware"].items():
-        _line(panels[2], name, [(n, octets / 1e6) for n, _, octets in points], "hardware")
-    _ranks_axis(panels[2], "Bytes that a rank sends (MB, whole frames)")
+        axes.yaxis.set_major_formatter(PLAIN)
+    panels[2].set_title("Bytes that a rank sends (MB, whole frames)")
     panels[2].set_ylim(bottom=0)
     _legend(figure, panels[1], 5)
-    _save(
-        figure,
-        path,
-        f"An all-reduce of {ELEMENTS * 4 / 1e6:,.0f} MB by the model of time: links of "
-        f"{LINK.rate / 1e9:g} Gbit/s each way, {1e6 * LINK.delay:g} µs; nothing is lost",
-        rows=1,
+    title = (
+        f"An all-reduce of {TENSOR.elements * 4 / 1e6:,.0f} MB by the model of time: links of "
+        f"{LINK.rate / 1e9:g} Gbit/s each way, {1e6 * LINK.delay:g} µs; nothing is lost"
     )
+    _save(figure, path, title, rows=1)
 
 
 @in_style
@@ -111,37 +86,37 @@ def draw_measured(path: Path, found: Sequence[Row]) -> None:
     """Measured times as points with their range, the model's as lines."""
     found = [one for one in found if one["switches"] == 1]
     workers = sorted({one["workers"] for one in found})
-    cases = list(dict.fromkeys(what(one) for one in found))
     figure, (axes, off) = _panels(2, 11.5, 4.6)
     colours = ["#d1495b", "#E69F00", "#009E73", "#0072B2", "#7A1F5C", "#000000", "#56B4E9"]
-    for case, colour in zip(cases, colours, strict=False):
-        some = {one["workers"]: one for one in found if what(one) == case}
-        counts = [count for count in workers if count in some]
-        axes.plot(counts, [1e3 * some[n]["model"] for n in counts], color=colour, linewidth=1.3)
-        median = [1e3 * some[n]["median"] for n in counts]
-        spread = [
-            [1e3 * (some[n]["median"] - some[n]["fastest"]) for n in counts],
-            [1e3 * (some[n]["slowest"] - some[n]["median"]) for n in counts],
-        ]
-        axes.errorbar(
-            counts, median, spread, fmt="o", color=colour, markersize=5, capsize=3, label=case
+    for case, colour in zip(dict.fromkeys(map(what, found)), colours, strict=False):
+        some = [one for one in found if what(one) == case]
+        counts = [one["workers"] for one in some]
+        ms = {
+            name: [1e3 * one[name] for one in some]
+            for name in ("model", "median", "fastest", "slowest")
+        }
+        axes.plot(counts, ms["model"], color=colour, linewidth=1.3)
+        low, high = (
+            [abs(one - median) for one, median in zip(ms[name], ms["median"], strict=True)]
+            for name in ("fastest", "slowest")
         )
-        off.plot(counts, [100 * some[n]["off"] for n in counts], "o-", color=colour, linewidth=1)
+        style = {"fmt": "o", "color": colour, "markersize": 5, "capsize": 3, "label": case}
+        axes.errorbar(counts, ms["median"], [low, high], **style)
+        off.plot(counts, [100 * one["off"] for one in some], "o-", color=colour, linewidth=1)
     for panel in (axes, off):
         panel.set_xticks(workers)
         panel.set_xlabel("ranks")
     axes.set_yscale("log")
-    axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(PLAIN)
+    axes.yaxis.set_major_formatter(PLAIN)
     off.axhspan(-15, 15, color=GRID, alpha=0.6)
     off.axhline(0, color=FAINT, linewidth=1)
     axes.set_title("Time of an all-reduce (ms): measured, and the model as lines")
     off.set_title("The model's time beside the measured one (%)")
     _legend(figure, axes, 2)
     rate = found[0]["megabits"]
-    _save(
-        figure, path, f"Processes on links of {rate:g} Mbit/s, embedded switch, in Mininet", rows=3
-    )
+    title = f"Processes on links of {rate:g} Mbit/s, embedded switch, in Mininet"
+    _save(figure, path, title, rows=3)
 
 
 @in_style
@@ -153,33 +128,16 @@ def draw_simulated(path: Path, outcomes: Sequence[Outcome]) -> None:
     frames.plot(ranks, each, "o-", color=COLOURS["switch"])
     frames.set_ylim(0, 1.2 * max(each))
     _ranks_axis(frames, "Frames on all links for each contribution needed", ranks)
-    parts = {
-        "switches": [1e6 * one.switch_cpu / one.sent for one in outcomes],
-        "ranks": [1e6 * one.rank_cpu / one.sent for one in outcomes],
-        "links": [1e6 * one.links_cpu / one.sent for one in outcomes],
-    }
-    colours = (COLOURS["switch"], COLOURS["side"], FAINT)
-    for (name, values), colour in zip(parts.items(), colours, strict=True):
-        cpu.plot(ranks, values, "o-", color=colour, label=name)
+    parts = (("switches", "switch", COLOURS["switch"]), ("ranks", "rank", COLOURS["side"]),
+             ("links", "links", FAINT))  # fmt: skip
+    for label, name, colour in parts:
+        values = [1e6 * getattr(one, f"{name}_cpu") / one.sent for one in outcomes]
+        cpu.plot(ranks, values, "o-", color=colour, label=label)
     cpu.plot(ranks, [one.microseconds for one in outcomes], "o-", color=INK, label="all")
     cpu.set_ylim(bottom=0)
     _ranks_axis(cpu, "Processor time for each that was sent (µs)", ranks)
     cpu.legend()
     _save(figure, path, "Simulated with the real programs and slot machines; every sum is exact")
-
-
-def _line(axes: Any, name: str, points: Sequence[tuple[int, float]], kind: str) -> None:
-    colour = schemes(SWITCHES[kind])[name][1]
-    wide = name.startswith("tree, 64")
-    width = 4.5 if wide else 1.6  # under the one switch that it is up to 64 ranks
-    axes.plot(
-        [n for n, _ in points],
-        [value for _, value in points],
-        color=colour,
-        linewidth=width,
-        alpha=0.45 if wide else 1,
-        label=name,
-    )
 
 
 def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Any]]:

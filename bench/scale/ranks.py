@@ -70,14 +70,11 @@ class Rank:
     """One rank of a job.
 
     Args:
-        rank: its number.
-        world_size: of the job.
+        rank, world_size, slots, few: as of `SlotMachine`.
         job: its incarnation id.
-        slots: of the job.
         switch: the one that it is at.
         levels: that switch and those above it.
         buffer: where frames that arrive are put, used by all ranks in turn.
-        few: as of `SlotMachine`.
     """
 
     def __init__(
@@ -91,15 +88,9 @@ class Rank:
         buffer: FrameBuffer,
         few: int = FEW,
     ) -> None:
+        place: dict[str, Any] = {"here": endpoint_of(rank), "switch": switch, "levels": levels}
         self.machine = SlotMachine(
-            slots=slots,
-            job=job,
-            rank=rank,
-            world_size=world_size,
-            here=endpoint_of(rank),
-            switch=switch,
-            levels=levels,
-            few=few,
+            slots=slots, job=job, rank=rank, world_size=world_size, few=few, **place
         )
         self.results: list[Array] = []
         self._collectives: list[Collective] = []
@@ -147,10 +138,8 @@ class Rank:
 
     def send(self, now: float) -> list[tuple[int, bytes]]:
         """Return what it has to send, for its port."""
-        machine = self.machine
-        rows = machine.take_sendable()
-        if not len(rows):
-            return []
-        frames = [(0, machine.outgoing.get(row)) for row in rows.tolist()]
-        machine.sent(rows, now)
+        rows = self.machine.take_sendable()
+        frames = [(0, self.machine.outgoing.get(row)) for row in rows.tolist()]
+        if frames:
+            self.machine.sent(rows, now)
         return frames

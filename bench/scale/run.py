@@ -14,7 +14,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.measured.machine import describe, machine
@@ -61,28 +60,9 @@ def simulate(shapes: Sequence[tuple[int, ...]], seed: int) -> list[Cost]:
     return costs
 
 
-def measure() -> list[Row]:
-    """Measure real ranks; nothing where that cannot be done."""
-    try:
-        return list(rows(list(WORKERS), list(SIDE_BY_SIDE), BANDWIDTH))
-    except UnavailableError as error:
-        print(error, file=sys.stderr)
-        return []
-
-
-HEAD = (
-    "ranks",
-    "switches",
-    "contributions",
-    "repeated",
-    "STATUS each",
-    "frames each",
-    "frames lost",
-    "µs sent",
-    "relative to 64 ranks",
-    "µs needed",
-    "relative to 64 ranks",
-)
+HEAD = ("ranks", "switches", "contributions", "repeated", "STATUS each", "frames each",
+        "frames lost", "µs sent", "relative to 64 ranks", "µs needed",
+        "relative to 64 ranks")  # fmt: skip
 
 
 def cells(cost: Cost) -> list[str]:
@@ -137,15 +117,17 @@ def main() -> None:
     print(f"{describe(host)}; seed {seed}", flush=True)
     costs = simulate(QUICK_SHAPES if options.quick else SHAPES, seed)
     outcomes = [cost.large for cost in costs]
-    found = [] if options.quick else measure()
-    report: dict[str, Any] = {
-        "machine": host,
-        "simulated": [
-            asdict(cost.large) | {"by_sent": cost.by_sent, "by_needed": cost.by_needed}
-            for cost in costs
-        ],
-        "measured": found,
-    }
+    found: list[Row] = []
+    try:
+        if not options.quick:
+            found = list(rows(list(WORKERS), list(SIDE_BY_SIDE), BANDWIDTH))
+    except UnavailableError as error:
+        print(error, file=sys.stderr)
+    simulated = [
+        asdict(cost.large) | {"by_sent": cost.by_sent, "by_needed": cost.by_needed}
+        for cost in costs
+    ]
+    report = {"machine": host, "simulated": simulated, "measured": found}
     (options.output / "results.json").write_text(json.dumps(report, indent=2) + "\n")
     draw_scale(pictures / "scale.png")
     draw_simulated(pictures / "scale-simulated.png", outcomes)

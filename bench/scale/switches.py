@@ -55,16 +55,10 @@ def lay_out_job(shape: Shape, job: int, slots: int) -> dict[int, list[Entity]]:
     )
     for rank in range(shape.ranks):
         at, place = endpoint_of(rank), shape.parent(rank)
+        addresses = parse_mac(at.mac), parse_ip(at.ip), at.udp_port
+        attached = Attachment(place.port, *addresses, name_of(place.node))
         described.members[rank] = JobMember(
-            rank,
-            0,
-            "",
-            0,
-            rank,
-            state=MemberState.ATTACHED,
-            attachment=Attachment(
-                place.port, parse_mac(at.mac), parse_ip(at.ip), at.udp_port, name_of(place.node)
-            ),
+            rank, 0, "", 0, rank, state=MemberState.ATTACHED, attachment=attached
         )
     planned = plan(described, topology)
     for name, children in planned.items():

@@ -16,86 +16,63 @@ import importlib.util
 import os
 import tempfile
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import numpy as np
 import p4reduce
-from p4reduce_lab.choice import choose
-from p4reduce_lab.measured.machine import describe, machine
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 
 from bench.measure import in_turns, median_of, timed
 from bench.pages import DOCS
 from bench.program import Option, read_options, run, tell_table
-from bench.ranks import run_ranks
+from bench.pytorch.over_links import join
+from bench.ranks import TIMEOUT, run_ranks
 
 DENSITIES = (0.0001, 0.001, 0.01, 0.1)
-TIMEOUT = 300.0
 SEED = 32
 HEAD = ("share", "fill", "formula", "bytes", "by blocks", "ms", "dense, ms", "Gloo sparse, ms",
         "Gloo dense, ms")  # fmt: skip
 WAYS = ("union", "dense", "gloo sparse", "gloo dense")
 
 
-class Gloo:
-    """All-reduces of torch.distributed in the same processes; nothing where torch is missing."""
+def by_gloo(mine: p4reduce.SparseElements, full: Any) -> dict[str, Callable[[], object]]:
+    """The same sums by torch.distributed; the sparse one is coalesced in the end."""
+    import torch
+    import torch.distributed as dist
 
-    def __init__(self, store: str, interface: str) -> None:
-        import torch
-        import torch.distributed as dist
+    def sparse() -> None:
+        indices, values = torch.from_numpy(mine.indices)[None], torch.from_numpy(mine.values)
+        tensor = torch.sparse_coo_tensor(indices, values, mine.shape, check_invariants=False)
+        dist.all_reduce(tensor)
+        tensor.coalesce()
 
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
-        torch.set_num_threads(1)
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        dist.init_process_group(
-            "gloo",
-            f"file://{store}",
-            rank=rank,
-            world_size=size,
-            timeout=timedelta(seconds=TIMEOUT),
-        )
-        self._torch, self._dist = torch, dist
-
-    def sparse(self, array: p4reduce.SparseElements) -> Any:
-        """Sum it as a sparse tensor, coalesced in the end."""
-        tensor = self._torch.sparse_coo_tensor(
-            self._torch.from_numpy(array.indices)[None],
-            self._torch.from_numpy(array.values),
-            array.shape,
-            check_invariants=False,
-        )
-        self._dist.all_reduce(tensor)
-        return tensor.coalesce()
-
-    def dense(self, array: Any) -> Any:
-        """Sum it in place."""
-        self._dist.all_reduce(self._torch.from_numpy(array))
+    tensor = torch.from_numpy(full.copy())
+    return {"gloo sparse": sparse, "gloo dense": lambda: dist.all_reduce(tensor)}
 
 
 def reduce_all(size: int, repetitions: int, interface: str, store: str) -> list[dict[str, Any]]:
     """What each rank does: returns its times and counts for each density."""
     figures: list[dict[str, Any]] = []
+    torch = importlib.util.find_spec("torch") is not None
     with p4reduce.init(timeout=TIMEOUT) as comm:
-        gloo = Gloo(store, interface) if importlib.util.find_spec("torch") else None
+        if torch:
+            os.environ["GLOO_SOCKET_IFNAME"] = interface
+            join("gloo", store)
         for density in DENSITIES:
             rng = np.random.default_rng([SEED, comm.rank, round(density * 1e6)])
             count = round(size * density)
             places = np.sort(rng.choice(size, count, replace=False))
-            mine = p4reduce.SparseElements(
-                places, rng.standard_normal(count).astype(np.float32), size
-            )
+            values = rng.standard_normal(count).astype(np.float32)
+            mine = p4reduce.SparseElements(places, values, size)
             full = rng.standard_normal(size).astype(np.float32)
             fill = check(comm, mine)
-            calls: dict[str, Callable[[], Any]] = {
+            calls: dict[str, Callable[[], object]] = {
                 "union": partial(comm.allreduce_sparse, mine),
                 "blocks": partial(comm.allreduce_sparse, mine, agree=False),
                 "dense": partial(comm.allreduce, full),
+                **(by_gloo(mine, full) if torch else {}),
             }
-            if gloo is not None:
-                calls["gloo sparse"] = partial(gloo.sparse, mine)
-                calls["gloo dense"] = partial(gloo.dense, full.copy())
             ways = {way: partial(_counted, comm, call) for way, call in calls.items()}
             found = in_turns(ways, repetitions)
             times = {way: [seconds for seconds, _ in each] for way, each in found.items()}
@@ -104,7 +81,7 @@ def reduce_all(size: int, repetitions: int, interface: str, store: str) -> list[
     return figures
 
 
-def _counted(comm: p4reduce.Communicator, call: Callable[[], Any]) -> tuple[float, int]:
+def _counted(comm: p4reduce.Communicator, call: Callable[[], object]) -> tuple[float, int]:
     """Return a call's seconds, and its bytes both ways."""
     comm.barrier()
     before = comm.stats
@@ -116,9 +93,8 @@ def _counted(comm: p4reduce.Communicator, call: Callable[[], Any]) -> tuple[floa
 
 def check(comm: p4reduce.Communicator, mine: p4reduce.SparseElements) -> float:
     """Compare with the dense sums, of integers bit for bit; return the union's share."""
-    whole = p4reduce.SparseElements(
-        mine.indices, np.rint(mine.values * 1000).astype(np.int32), mine.shape
-    )
+    integers = np.rint(mine.values * 1000).astype(np.int32)
+    whole = p4reduce.SparseElements(mine.indices, integers, mine.shape)
     wanted = comm.allreduce(whole.to_dense())
     if comm.allreduce_sparse(whole, dense=True).tobytes() != wanted.tobytes():
         raise SystemExit("the sum of integers is wrong")
@@ -158,25 +134,21 @@ def main() -> None:
         repetitions=7,
     )
     shaped = options.bandwidth is not None
-    network = "mininet" if shaped else "local"
-    choice = choose("embedded", network, bandwidth=options.bandwidth)
     with tempfile.TemporaryDirectory() as directory:
         reports = run_ranks(
-            choice,
-            options.ranks,
             reduce_all,
-            TIMEOUT,
+            options.ranks,
+            bandwidth=options.bandwidth,
             size=options.elements,
             repetitions=options.repetitions,
             interface=HOST_INTERFACE if shaped else "lo",
             store=f"{directory}/gloo",
         )
     links = f"links of {options.bandwidth:g} Mbit/s" if shaped else "no links"
-    print(describe(machine()))
-    print(f"{options.elements:,} float32, {options.ranks} ranks, {links}, seed {SEED}\n")
+    what = f"{options.elements:,} float32, {options.ranks} ranks, {links}, seed {SEED}"
     table = list(map(cells, DENSITIES, zip(*reports, strict=True)))
     name = "elements, links" if shaped else "elements"
-    tell_table(options, DOCS / "collectives.md", name, HEAD, table)
+    tell_table(options, DOCS / "collectives.md", name, HEAD, table, what)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from p4reduce import SparseBlocks, SparseRows
 from p4reduce.tensors.sparse import to_runs
 from p4reduce.tensors.sparse_blocks import SparseSums
@@ -25,29 +26,22 @@ from bench.program import Option, Row, read_options, run, tell
 
 SLOTS = 128
 LANES = Format.INT32.lanes
+COLUMNS = 2500
 
 
-def inputs(elements: int, density: float) -> dict[str, Any]:
+def inputs(elements: int, density: float) -> Iterator[tuple[str, Any]]:
     """The same number of elements in several forms."""
     rng = np.random.default_rng(1)
-    given: dict[str, Any] = {}
-    for width in (768, 256, 64, 4):
+    for width in (768, LANES, 64, 4):
         rows = elements // width
         numbers = rng.choice(rows, int(rows * density), replace=False)
         values = np.ones((len(numbers), width), np.float32)
-        given[f"rows of {width}"] = SparseRows(numbers, values, (rows, width))
+        yield f"rows of {width}", SparseRows(numbers, values, (rows, width))
         if width == LANES:
-            given["blocks of 256"] = SparseBlocks(np.sort(numbers), values, rows * width)
-    try:
-        import scipy.sparse
-    except ImportError:
-        return given
-    columns = 2500
-    matrix = scipy.sparse.random_array(
-        (elements // columns, columns), density=density, format="csr", dtype=np.float32, rng=rng
-    )
-    given["scipy's csr, elements anywhere"] = matrix
-    return given
+            yield f"blocks of {LANES}", SparseBlocks(np.sort(numbers), values, rows * width)
+    shape = (elements // COLUMNS, COLUMNS)
+    form: dict[str, Any] = {"density": density, "format": "csr", "dtype": np.float32, "rng": rng}
+    yield "scipy's csr, elements anywhere", scipy.sparse.random_array(shape, **form)
 
 
 def call_alone(array: Any) -> tuple[int, float]:
@@ -69,7 +63,7 @@ def call_alone(array: Any) -> tuple[int, float]:
 
 def rows(elements: int, density: float) -> Iterator[Row]:
     """Measure each form: memory once, and the least time of three calls."""
-    for name, array in inputs(elements, density).items():
+    for name, array in inputs(elements, density):
         tracemalloc.start()
         call_alone(array)
         peak = tracemalloc.get_traced_memory()[1]

@@ -24,15 +24,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import p4reduce
-from p4reduce_lab.choice import LabChoice, choose
 from p4reduce_lab.compare.rank import interface_bytes
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SUBNET
@@ -40,11 +37,10 @@ from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SUBNET
 from bench.measure import slowest, timed
 from bench.pages import FIGURES, IMAGES, pivot
 from bench.program import CANNOT_RUN, Option, Row, read_options, run, tell, tell_table
-from bench.ranks import run_ranks
+from bench.ranks import TIMEOUT, run_ranks
+from bench.sparse.sparsity_plot import plot
 from bench.sparse.tcp_ring import Ring
-from bench.sparse.tensors import BLOCK_BYTES, OVERLAPS, Masks, draw, is_sum, tensor
-
-Counts = npt.NDArray[np.int64]
+from bench.sparse.tensors import BLOCK_BYTES, OVERLAPS, draw, is_sum, tensor
 
 DENSITIES = (1.0, 0.4, 0.1, 0.01)
 RING = "TCP ring"  # in the place of how blocks overlap
@@ -52,115 +48,95 @@ SLOTS = 32  # what BMv2's queues hold; on slow links more would only wait in the
 SEED = 4
 SECONDS = 1.5  # of repetitions at each point, by the model
 REPETITIONS = (3, 12)  # at least, at most
-TIMEOUT = 300.0  # seconds; for a switch and a number of workers
 PLOT = Path(__file__).resolve().parents[2] / "build" / "bench" / "sparsity.png"
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """What is measured together: repetitions, each with other blocks."""
 
     density: float
     overlap: str
+    union: float
     repetitions: int
 
     @property
     def key(self) -> str:
         return f"{self.overlap} {self.density:g}"
 
-    @property
-    def is_ring(self) -> bool:
-        return self.overlap == RING
-
-
-def union_density(overlap: str, density: float, workers: int) -> float:
-    """Expected density of the union of the ranks' blocks."""
-    return 1 - (1 - density) ** workers if overlap == "independent" else density
-
 
 def points(workers: int, dense_seconds: float) -> Iterator[Point]:
     """What is measured for a number of workers; `dense_seconds` is S / B."""
     for density in DENSITIES:
         for overlap in OVERLAPS if density < 1 else OVERLAPS[:1]:
-            expected = union_density(overlap, density, workers) * dense_seconds
+            union = 1 - (1 - density) ** workers if overlap == "independent" else density
             least, most = REPETITIONS
-            yield Point(density, overlap, min(most, max(least, round(SECONDS / expected))))
-    yield Point(1.0, RING, REPETITIONS[0])
+            count = min(most, max(least, round(SECONDS / (union * dense_seconds))))
+            yield Point(density, overlap, union, count)
+    yield Point(1.0, RING, 1.0, REPETITIONS[0])
 
 
-def masks_of(point: Point, workers: int, blocks: int, repetition: int) -> Masks:
-    """The blocks of all ranks; every process finds the same."""
-    overlap = "aligned" if point.is_ring else point.overlap
-    seed = [SEED, workers, round(1e6 * point.density), OVERLAPS.index(overlap), repetition]
-    return draw(overlap, workers, blocks, point.density, seed)
-
-
-def reduce_all(blocks: int, bandwidth: float) -> dict[str, dict[str, Any]]:
+def reduce_all(blocks: int, dense_seconds: float) -> dict[str, dict[str, Any]]:
     """What each rank does: returns its times and counts of each point."""
-    figures: dict[str, dict[str, Any]] = {}
     with p4reduce.init(slots=SLOTS, timeout=TIMEOUT) as comm:
         hosts = [f"{SUBNET}.{rank + 1}" for rank in range(comm.size)]
         with Ring(comm.rank, hosts, comm.barrier) as ring:
-            for point in points(comm.size, seconds_dense(blocks, bandwidth)):
-                figures[point.key] = repeat(point, comm, ring, blocks)
-    return figures
+            return {
+                point.key: repeat(point, comm, ring, blocks)
+                for point in points(comm.size, dense_seconds)
+            }
 
 
 def repeat(point: Point, comm: p4reduce.Communicator, ring: Ring, blocks: int) -> dict[str, Any]:
-    """This rank's seconds of each repetition, and what its link moved in all of them."""
+    """This rank's seconds of each repetition, and what its link moved in all of them.
+
+    "counts": bytes up and down, contributions, and how many of those were repetitions.
+    """
+    by_ring = point.overlap == RING
+    overlap = "aligned" if by_ring else point.overlap
+    seed = [SEED, comm.size, round(1e6 * point.density), OVERLAPS.index(overlap)]
     seconds, counts = [], np.zeros(4, np.int64)
     out = np.empty(blocks * BLOCK_BYTES // 4, np.float32)
+
+    def counted() -> Any:
+        if by_ring:
+            return np.array([*interface_bytes(HOST_INTERFACE), 0, 0])
+        names = ("bytes_sent", "bytes_received", "frames_sent", "retransmissions")
+        return np.array([getattr(comm.stats, name) for name in names])
+
     for repetition in range(point.repetitions):
-        masks = masks_of(point, comm.size, blocks, repetition)
+        masks = draw(overlap, comm.size, blocks, point.density, [*seed, repetition])
         mine = tensor(masks, comm.rank)
         out[:] = mine
         comm.barrier()
-        before = counted(comm, point)
+        before = counted()
         call = partial(comm.allreduce, mine, out=out)
-        seconds.append(timed(partial(ring.allreduce, out) if point.is_ring else call))
-        if point.is_ring:
+        seconds.append(timed(partial(ring.allreduce, out) if by_ring else call))
+        if by_ring:
             comm.barrier()  # until what lies in this host's queue has gone out
-        counts += counted(comm, point) - before
+        counts += counted() - before
         if not is_sum(out, masks):
             raise SystemExit(f"{point}: the sum is wrong")
     return {"seconds": seconds, "counts": counts.tolist()}
 
 
-def counted(comm: p4reduce.Communicator, point: Point) -> Counts:
-    """Bytes up and down so far, contributions, and how many of those were repetitions."""
-    if point.is_ring:
-        return np.array([*interface_bytes(HOST_INTERFACE), 0, 0], np.int64)
-    stats = comm.stats
-    return np.array(
-        [stats.bytes_sent, stats.bytes_received, stats.frames_sent, stats.retransmissions],
-        np.int64,
-    )
-
-
-def seconds_dense(blocks: int, bandwidth: float) -> float:
-    """S / B."""
-    return blocks * BLOCK_BYTES * 8 / bandwidth / 1e6
-
-
-def measure(choice: LabChoice, workers: int, blocks: int, bandwidth: float) -> Iterator[Row]:
+def measure(switch: str, workers: int, blocks: int, bandwidth: float) -> Iterator[Row]:
     """All points of one switch and number of workers, in a network of their own."""
-    given: dict[str, Any] = {"blocks": blocks, "bandwidth": bandwidth}
-    reports = run_ranks(choice, workers, reduce_all, TIMEOUT, **given)
-    dense = seconds_dense(blocks, bandwidth)
+    dense = blocks * BLOCK_BYTES * 8 / bandwidth / 1e6
+    given: dict[str, Any] = {"blocks": blocks, "dense_seconds": dense}
+    reports = run_ranks(reduce_all, workers, switch=switch, bandwidth=bandwidth, **given)
     ring = 2 * (workers - 1) / workers * dense
     for point in points(workers, dense):
         figures = [report[point.key] for report in reports]
         seconds = slowest(figures, "seconds")
         up, down, frames, repeated = np.mean([one["counts"] for one in figures], axis=0)
         median = float(np.median(seconds))
-        union = union_density(point.overlap, point.density, workers)
-        model = ring if point.is_ring else union * dense
+        model = ring if point.overlap == RING else point.union * dense
         yield {
-            "switch": choice.switch,
+            "switch": switch,
             "workers": workers,
             "overlap": point.overlap,
             "density": point.density,
-            "union": union,
+            "union": point.union,
             "repetitions": point.repetitions,
             "median_ms": median * 1e3,
             "fastest_ms": float(seconds.min()) * 1e3,
@@ -179,12 +155,10 @@ def rows(options: argparse.Namespace, blocks: int) -> Iterator[Row]:
     """What can be measured here."""
     for switch in options.switches:
         try:
-            choice = choose(switch, "mininet", bandwidth=options.bandwidth)
-        except UnavailableError as error:
+            for workers in options.workers:
+                yield from measure(switch, workers, blocks, options.bandwidth)
+        except UnavailableError as error:  # noqa: PERF203
             print(error, file=sys.stderr)
-            continue
-        for workers in options.workers:
-            yield from measure(choice, workers, blocks, options.bandwidth)
 
 
 def table(results: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -226,14 +200,8 @@ def main() -> None:
     tell_table(options, FIGURES, "sparsity", *table(results))
     path = IMAGES / "sparsity.png" if options.docs else options.plot
     title = f"{blocks * BLOCK_BYTES / 1e6:.3g} MB, links of {options.bandwidth:g} Mbit/s"
-    try:
-        # An extra of the package: the figures are there without it.
-        from bench.sparse.sparsity_plot import plot
-    except ImportError as error:
-        print(f"no picture: {error}", file=sys.stderr)
-    else:
-        plot(results, title, path)
-        print(path)
+    plot(results, title, path)
+    print(path)
 
 
 if __name__ == "__main__":

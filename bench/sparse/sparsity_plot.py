@@ -14,9 +14,8 @@ from p4reduce_lab.plots import in_style, new_figure, save
 from bench.program import Row
 
 COLOURS = {"aligned": "tab:blue", "independent": "tab:orange", "TCP ring": "black"}
-MARKERS = {"embedded": "o", "bmv2": "^"}
-NAMES = {"embedded": "embedded switch", "bmv2": "BMv2"}
-APART = {"embedded": 0.96, "bmv2": 1.04}  # side by side, where they would hide each other
+SWITCHES = {"embedded": ("embedded switch", "o", 0.96), "bmv2": ("BMv2", "^", 1.04)}
+"""Name, marker, and a factor of densities: side by side, where they would hide each other."""
 LOWEST, HIGHEST = 0.008, 1.25  # densities
 
 
@@ -36,8 +35,7 @@ def plot(results: Sequence[Row], title: str, path: Path) -> None:
         some = [one for one in results if one["workers"] == workers]
         _models(axes, some)
         _measurements(axes, some)
-        axes.set(title=f"{workers} workers", xscale="log", yscale="log")
-        axes.set_xlim(LOWEST, HIGHEST)
+        axes.set(title=f"{workers} workers", xscale="log", yscale="log", xlim=(LOWEST, HIGHEST))
         axes.set_xticks([0.01, 0.1, 0.4, 1.0], ["0.01", "0.1", "0.4", "1"])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -52,8 +50,7 @@ def plot(results: Sequence[Row], title: str, path: Path) -> None:
 def _models(axes: Any, results: Sequence[Row]) -> None:
     workers = results[0]["workers"]
     dense = results[0]["model_ms"] / results[0]["union"]
-    densities = np.geomspace(LOWEST, HIGHEST, 100)
-    densities = densities[densities <= 1]
+    densities = np.geomspace(LOWEST, 1, 100)
     unions = {"aligned": densities, "independent": 1 - (1 - densities) ** workers}
     ring = results[0]["ring_bound_ms"]
     axes.axhline(ring, color="black", linestyle="--", label="ring, dense: 2(n-1)/n S/B")
@@ -63,26 +60,25 @@ def _models(axes: Any, results: Sequence[Row]) -> None:
 
 
 def _measurements(axes: Any, results: Sequence[Row]) -> None:
-    for switch, marker in MARKERS.items():
+    for switch, (name, marker, apart) in SWITCHES.items():
         for overlap, colour in COLOURS.items():
             some = [one for one in results if (one["switch"], one["overlap"]) == (switch, overlap)]
             if not some:
                 continue
-            median = np.array([one["median_ms"] for one in some])
-            spread = [
-                median - [one["fastest_ms"] for one in some],
-                np.array([one["slowest_ms"] for one in some]) - median,
-            ]
+            densities, median, fastest, slowest = (
+                np.array([one[key] for one in some])
+                for key in ("density", "median_ms", "fastest_ms", "slowest_ms")
+            )
             axes.errorbar(
-                np.array([one["density"] for one in some]) * APART[switch],
+                apart * densities,
                 median,
-                spread,
+                [median - fastest, slowest - median],
                 fmt=marker,
                 color=colour,
                 markersize=6,
                 markerfacecolor="white" if switch == "bmv2" else colour,
                 capsize=3,
                 linewidth=1,
-                label=f"{NAMES[switch]}, {overlap}",
+                label=f"{name}, {overlap}",
                 zorder=3,
             )

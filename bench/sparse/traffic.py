@@ -13,7 +13,6 @@ the share of the contributions that timers sent again, whose bytes are included.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,18 +22,15 @@ import p4reduce
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce.wire.format import EMPTY_FRAME_BYTES
-from p4reduce_lab.choice import choose
-from p4reduce_lab.system import CONTROLLER_VARIABLE
 
 from bench.measure import median_of, timed
 from bench.pages import FIGURES
 from bench.program import Option, Row, read_options, run, tell, tell_table
-from bench.ranks import run_ranks
+from bench.ranks import TIMEOUT, run_ranks
 from bench.sparse.tensors import BLOCK_BYTES, OVERLAPS, draw, is_sum, tensor
 
 SEED = 4
 REPETITIONS = 3
-TIMEOUT = 300.0  # seconds; for each case
 LEAVING = 30.0  # seconds
 HEAD = ("blocks", "union", "MB up", "MB down", "repeated by timers", "time", "speedup")
 
@@ -55,30 +51,25 @@ def reduce_all(overlap: str, density: float, blocks: int) -> dict[str, Any]:
             "retransmissions": comm.stats.retransmissions,
             "frames": comm.stats.frames_sent,
             "union": float(masks.any(axis=0).mean()),
-            "ranks": counted(comm.job) if comm.rank == 0 else None,
+            "most": most_bytes(comm.job) if comm.rank == 0 else None,
         }
 
 
-def counted(job: str) -> list[dict[str, int]]:
-    """Return each rank's bytes up and down, once all ranks but this one have left the job."""
-    client = ControlClient(os.environ[CONTROLLER_VARIABLE])
+def most_bytes(job: str) -> list[float]:
+    """Return the most megabytes of a rank per all-reduce, up and down, once others have left."""
     end = time.monotonic() + LEAVING
-    try:
+    with ControlClient() as client:
         while True:
             request = pb.GetStatisticsRequest(job=job)
             answer = client.call(client.stub.GetStatistics, request, timeout=LEAVING)
             if all(member.state == "left" for member in answer.job.members[1:]):
-                # As bytes of all-reduces: without the barriers'.
-                barriers = REPETITIONS * EMPTY_FRAME_BYTES
-                return [
-                    {"up": one.bytes_up - barriers, "down": one.bytes_down - barriers}
-                    for one in answer.ranks
-                ]
+                ranks = np.array([(one.bytes_up, one.bytes_down) for one in answer.ranks])
+                # Without the barriers'.
+                each: list[float] = (ranks.max(axis=0) / REPETITIONS - EMPTY_FRAME_BYTES).tolist()
+                return [octets / 1e6 for octets in each]
             if time.monotonic() > end:
                 raise SystemExit(f"the other ranks have not left after {LEAVING:g} s")
             time.sleep(0.05)
-    finally:
-        client.close()
 
 
 def measure(workers: int, blocks: int, density: float) -> Iterator[Row]:
@@ -86,26 +77,22 @@ def measure(workers: int, blocks: int, density: float) -> Iterator[Row]:
     dense: Row | None = None
     for overlap, share in ((OVERLAPS[0], 1.0), *((overlap, density) for overlap in OVERLAPS)):
         given: dict[str, Any] = {"overlap": overlap, "density": share, "blocks": blocks}
-        reports = run_ranks(choose("embedded", "local"), workers, reduce_all, TIMEOUT, **given)
-        seconds, ranks = median_of(reports, "seconds"), reports[0]["ranks"]
-        up, down = (max(rank[way] for rank in ranks) / REPETITIONS / 1e6 for way in ("up", "down"))
-        again, frames = (
-            sum(report[name] for report in reports) for name in ("retransmissions", "frames")
-        )
-        row = {
+        reports = run_ranks(reduce_all, workers, **given)
+        row: dict[str, Any] = {
             "name": "dense" if share == 1 else overlap,
             "density": share,
             "union": reports[0]["union"],
-            "seconds": seconds,
-            "speedup": dense["seconds"] / seconds if dense else 1.0,
-            "megabytes_up": up,
-            "megabytes_down": down,
-            "percent_up": 100 * up / dense["megabytes_up"] if dense else 100.0,
-            "percent_down": 100 * down / dense["megabytes_down"] if dense else 100.0,
-            "repeated": again / frames,
+            "seconds": median_of(reports, "seconds"),
         }
+        row["megabytes_up"], row["megabytes_down"] = reports[0]["most"]
         dense = dense or row
-        yield row
+        row["speedup"] = dense["seconds"] / row["seconds"]
+        for way in ("up", "down"):
+            row[f"percent_{way}"] = 100 * row[f"megabytes_{way}"] / dense[f"megabytes_{way}"]
+        again, frames = (
+            sum(one[name] for one in reports) for name in ("retransmissions", "frames")
+        )
+        yield {**row, "repeated": again / frames}
 
 
 def cells(one: Row) -> list[str]:

@@ -19,17 +19,13 @@ import p4reduce
 from p4reduce.compression import CompressedAllreduce, HierarchicalTopK, TopK
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
-from p4reduce_lab.choice import choose
-from p4reduce_lab.measured.machine import describe, machine
-from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.tree import TreeShape, TreeSystem
+from p4reduce_lab.tree import TreeShape
 
 from bench.measure import in_turns, median_of, timed
 from bench.pages import DOCS
-from bench.program import Option, read_options, run, tell_table
-from bench.ranks import run_ranks_on
+from bench.program import Option, read_options, run, some, tell_table
+from bench.ranks import TIMEOUT, run_ranks
 
-TIMEOUT = 600.0
 SEED = 4
 HEAD = ("uplinks", "gradients by", "uplink bytes, MB", "of flat top-k", "ms")
 BASE, BLOCKS = "flat top-k of elements", "flat top-k of blocks"
@@ -48,16 +44,16 @@ def uplink_bytes(control: ControlClient) -> int:
     return total
 
 
-def reduce_all(size: int, density: float, repetitions: int) -> dict[str, Any]:
+def reduce_all(elements: int, density: float, repetitions: int) -> dict[str, Any]:
     """What each rank does: returns its times, and rank 0 the bytes of each way."""
     with p4reduce.init(timeout=TIMEOUT) as comm, ControlClient() as control:
         rng = np.random.default_rng([SEED, comm.rank])
-        gradient = rng.standard_normal(size).astype(np.float32)
-        count = round(size * density)
+        gradient = rng.standard_normal(elements).astype(np.float32)
+        count = round(elements * density)
 
         def flat() -> Any:
-            largest = np.argpartition(np.abs(gradient), size - count)[size - count :]
-            chosen = p4reduce.SparseElements(largest, gradient[largest], size)
+            largest = np.argpartition(np.abs(gradient), -count)[-count:]
+            chosen = p4reduce.SparseElements(largest, gradient[largest], elements)
             return comm.allreduce_sparse(chosen, dense=True)
 
         flat_blocks = CompressedAllreduce(comm, TopK(world_size=comm.size, density=density))
@@ -118,21 +114,13 @@ def main() -> None:
         repetitions=3,
     )
     shape: TreeShape = options.tree
-    given = {"size": options.elements, "density": options.density}
-    given["repetitions"] = options.repetitions
+    given = some(options, "elements", "density", "repetitions")
     table: list[list[str]] = []
     for rate in options.uplinks:
-        with (
-            run_directory() as directory,
-            TreeSystem(
-                choose("embedded", "local"), directory, directory, shape, uplinks=rate
-            ) as tree,
-        ):
-            reports = run_ranks_on(tree, directory, shape.ranks, reduce_all, TIMEOUT, **given)
+        reports = run_ranks(reduce_all, shape.ranks, switches=shape, uplinks=rate, **given)
         table += cells(rate, reports)
-    print(describe(machine()))
-    print(f"{options.elements:,} float32, {shape.text}, {options.density:.1%}, seed {SEED}\n")
-    tell_table(options, DOCS / "experiments.md", "uplinks", HEAD, table)
+    what = f"{options.elements:,} float32, {shape.text}, {options.density:.1%}, seed {SEED}"
+    tell_table(options, DOCS / "experiments.md", "uplinks", HEAD, table, what)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -90,15 +91,14 @@ def nanoseconds(
     return {name: 1e9 * typical(times) / options.elements for name, times in found.items()}
 
 
-def rows(found: dict[str, float]) -> Iterator[Row]:
+def rows(found: dict[str, float]) -> list[Row]:
     """A row for each case."""
-    for name, ns in found.items():
-        yield {"name": name, "ns_per_number": ns}
+    return [{"name": name, "ns_per_number": ns} for name, ns in found.items()]
 
 
-def normal(elements: int) -> Array:
+def normal(elements: int, seed: int = 1) -> Array:
     """Numbers of a normal distribution."""
-    return np.random.default_rng(1).standard_normal(elements).astype(np.float32)
+    return np.random.default_rng(seed).standard_normal(elements).astype(np.float32)
 
 
 def collective(array: Array, out: Array, precision: str | None, residual: Any) -> Collective:
@@ -118,7 +118,7 @@ def collective(array: Array, out: Array, precision: str | None, residual: Any) -
     )
 
 
-def of_lanes(options: argparse.Namespace) -> Iterator[Row]:
+def of_lanes(options: argparse.Namespace) -> list[Row]:
     """Measuring and encoding."""
     library = native_library()
     if library is None:
@@ -156,10 +156,11 @@ def of_compressors(options: argparse.Namespace) -> Iterator[Row]:
         for _ in range(4)
     ]
     cases = {name: step_of(name, gradients) for name in _COMPRESSORS}
-    products = {name: products_of(name, options.elements) for name in _COMPRESSORS}
-    alone = {f"{name} alone": one for name, one in products.items() if one is not None}
-    found = nanoseconds({**cases, **alone}, options)
-    for name in cases:
+    for name in _COMPRESSORS:
+        if products := products_of(name, options.elements):
+            cases[f"{name} alone"] = products
+    found = nanoseconds(cases, options)
+    for name in _COMPRESSORS:
         blas = found.get(f"{name} alone")
         yield {"name": name, "ns_per_number": found[name], "of_it_blas_ns": blas}
 
@@ -170,12 +171,10 @@ def step_of(name: str, gradients: list[Array]) -> Case:
     elements = gradients[0].size
     shapes = [(_SIDE, _SIDE)] * (elements // _SIDE**2)
     compressor.describe("tensor", [*shapes, (elements - len(shapes) * _SIDE**2,)])
-    turn = 0
+    turns = itertools.cycle(gradients)
 
     def step() -> float:
-        nonlocal turn
-        gradient = gradients[turn % len(gradients)]
-        turn += 1
+        gradient = next(turns)
         begin = time.process_time()
         wanted = compressor.propose("tensor", gradient)
         took = time.process_time() - begin
@@ -194,11 +193,10 @@ def products_of(name: str, elements: int) -> Case | None:
     method, _, argument = name.partition("/")[0].partition(":")
     random = np.random.default_rng(2)
     if method == "powersgd":
-        count, rank = elements // _SIDE**2, int(argument)
-        matrices = random.standard_normal((count, _SIDE, _SIDE)).astype(np.float32)
-        thin = random.standard_normal((_SIDE, rank)).astype(np.float32)
+        thin = random.standard_normal((_SIDE, int(argument))).astype(np.float32)
+        matrices = random.standard_normal((elements // _SIDE**2, _SIDE, _SIDE)).astype(np.float32)
 
-        def factors() -> None:
+        def products() -> None:
             for matrix in matrices:
                 left = matrix @ thin
                 right = matrix.T @ left
@@ -206,9 +204,8 @@ def products_of(name: str, elements: int) -> Case | None:
                 np.matmul(left, right.T, out=matrix)
 
         def fresh() -> float:
-            took = processor(factors)
             matrices[:] = 1
-            return took
+            return processor(products)
 
         return fresh
     if method == "gradiveq":
@@ -225,13 +222,48 @@ def products_of(name: str, elements: int) -> Case | None:
     return None
 
 
-def of_hooks(options: argparse.Namespace) -> Iterator[Row]:
-    """Each DDP hook."""
-    from bench.worker.hooks import case, torch_gradients  # needs torch
+class _Bucket:
+    """What a hook asks of DDP's bucket."""
 
-    gradients = torch_gradients(options.elements)
+    def __init__(self, tensor: Any) -> None:
+        whole = len(tensor) - len(tensor) % _SIDE**2
+        self._tensor = tensor
+        self._parts = [*tensor[:whole].view(-1, _SIDE, _SIDE), tensor[whole:]]
+
+    def buffer(self) -> Any:
+        return self._tensor
+
+    def parameters(self) -> list[Any]:
+        return self._parts
+
+    def index(self) -> int:
+        return 0
+
+    def is_last(self) -> bool:
+        return True
+
+
+def of_hooks(options: argparse.Namespace) -> list[Row]:
+    """Each DDP hook."""
+    import torch
+    from p4reduce.torch import hooks
+
+    gradients = [torch.from_numpy(normal(options.elements, seed)) for seed in range(3)]
+
+    def case(name: str, given: dict[str, Any], comm: p4reduce.Communicator) -> Case:
+        state = hooks.HookState(comm, seed=1, **given)
+        bucket: Any = _Bucket(torch.empty(options.elements))
+        hook: Any = getattr(hooks, name.partition(",")[0])
+        turns = itertools.cycle(gradients)
+
+        def once() -> float:
+            bucket.buffer().copy_(next(turns))
+            return processor(lambda: hook(state, bucket).wait())
+
+        return once
+
     with p4reduce.init(timeout=120.0) as comm:
-        cases = {name: case(name, some, comm, gradients) for name, some in _HOOKS.items()}
+        cases = {name: case(name, given, comm) for name, given in _HOOKS.items()}
         return rows(nanoseconds(cases, options))
 
 
@@ -242,11 +274,8 @@ def of_exponents(options: argparse.Namespace) -> Iterator[Row]:
         out = np.empty_like(array)
         call = partial(collective, array, out, None, None)
         took = statistics.median(processor(call) for _ in range(4 * options.repeat))
-        yield {
-            "name": f"{megabytes} MB",
-            "ms": 1e3 * took,
-            "ns_per_number": 1e9 * took / array.size,
-        }
+        ns = 1e9 * took / array.size
+        yield {"name": f"{megabytes} MB", "ms": 1e3 * took, "ns_per_number": ns}
 
 
 def of_sums(options: argparse.Namespace) -> Iterator[Row]:
@@ -254,15 +283,12 @@ def of_sums(options: argparse.Namespace) -> Iterator[Row]:
     numbers = normal(options.elements)
     with p4reduce_lab.local(ranks=1), p4reduce.init(0, 1) as comm:
 
-        def case(name: str, kept: Any) -> float:
-            precision = _SUMS[name]
-            return processor(
-                lambda: comm.allreduce_async(numbers, precision=precision, residual=kept).wait()
-            )
+        def case(name: str) -> Case:
+            kept = np.zeros_like(numbers) if "feedback" in name else None
+            call = partial(comm.allreduce_async, numbers, precision=_SUMS[name], residual=kept)
+            return lambda: processor(lambda: call().wait())
 
-        kept = {name: np.zeros_like(numbers) if "feedback" in name else None for name in _SUMS}
-        cases = {name: partial(case, name, kept[name]) for name in _SUMS}
-        found = nanoseconds(cases, options, typical=min)
+        found = nanoseconds({name: case(name) for name in _SUMS}, options, typical=min)
     block = (found["float32"] - 1e9 * PREPARE_SECONDS) * PRECISIONS["int32"].lanes
     for name, each in found.items():
         own = each - block / PRECISIONS[_SUMS[name]].lanes
@@ -270,7 +296,7 @@ def of_sums(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def main() -> None:
-    measures = {
+    measures: dict[str, Callable[[argparse.Namespace], Iterable[Row]]] = {
         "lanes": of_lanes,
         "compressors": of_compressors,
         "hooks": of_hooks,

@@ -41,10 +41,9 @@ from p4reduce.wire.frames import FrameBuffer
 from p4reduce_native.link import Link, LinkKind, offers
 
 from bench.program import Option, Row, read_options, run, tell
+from bench.switch.job import JOB, RANKS, SWITCH, endpoint
 
-JOB, RANK, WORLD = 1, 0, 4
-HERE = wire.Endpoint("02:00:00:00:00:01", "10.77.0.1", 49152)
-SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
+RANK = 0
 SEED = 1
 LINKS = {LinkKind.SINGLE: "messages", LinkKind.SHARED: "shared memory"}
 
@@ -57,7 +56,7 @@ def answer_all(transport: FramesOverLink, slots: int, blocks: int) -> None:
     answers = FrameBuffer(len(transport.received))
     header = wire.header_bytes(kind=wire.FrameKind.RESULT, rank=RANK, job=JOB)
     shapes = [
-        np.frombuffer(wire.template(SWITCH, HERE, header, bytes(size)), np.uint8)
+        np.frombuffer(wire.template(SWITCH, endpoint(RANK), header, bytes(size)), np.uint8)
         for size in (0, wire.PAYLOAD_BYTES)
     ]
     try:
@@ -97,20 +96,24 @@ def run_one(array: npt.NDArray[Any], slots: int, kind: LinkKind) -> tuple[float,
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (near, far):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+
+    def peer() -> None:
+        near.close()
+        answer_all(FramesOverLink("peer", Link.accept(far, offers(kind))), slots, blocks)
+
     blocks = -(-len(array) // wire.Format.INT32.lanes)
-    context = multiprocessing.get_context("fork")
-    peer = context.Process(target=_peer, args=(near, far, slots, blocks, kind), daemon=True)
-    peer.start()
+    process = multiprocessing.get_context("fork").Process(target=peer, daemon=True)
+    process.start()
     far.close()
     machine = SlotMachine(
-        slots=slots, job=JOB, rank=RANK, world_size=WORLD, here=HERE, switch=SWITCH
+        slots=slots, job=JOB, rank=RANK, world_size=RANKS, here=endpoint(RANK), switch=SWITCH
     )
     transport = FramesOverLink("bench", Link.connect(near, offers(kind), 10.0))
     share = WorkerPort.alone(transport, RANK)
     engine = Engine(machine, share)
     try:
         out = np.empty_like(array)
-        plan = plans.allreduce(array, Operation.SUM, None, out, world_size=WORLD)
+        plan = plans.allreduce(array, Operation.SUM, None, out, world_size=RANKS)
         before = time.thread_time()
         start = time.perf_counter()
         collective = Collective(
@@ -124,22 +127,14 @@ def run_one(array: npt.NDArray[Any], slots: int, kind: LinkKind) -> tuple[float,
         return share.port.cpu_seconds, prepared, seconds
     finally:
         engine.stop(10.0)
-        peer.join(10.0)
-
-
-def _peer(near: socket.socket, far: socket.socket, slots: int, blocks: int, kind: LinkKind) -> None:
-    near.close()
-    answer_all(FramesOverLink("peer", Link.accept(far, offers(kind))), slots, blocks)
+        process.join(10.0)
 
 
 def measure(dtype: type, slots: int, megabytes: float, repeat: int, kind: LinkKind) -> Row:
     """Take the best of `repeat` runs: the machine may have other things to do."""
     count = int(megabytes * 1e6) // np.dtype(dtype).itemsize
     rng = np.random.default_rng(SEED)
-    if dtype is np.int32:
-        data = rng.integers(-1000, 1000, count, dtype)
-    else:
-        data = rng.standard_normal(count).astype(dtype)
+    data: npt.NDArray[Any] = (1000 * rng.standard_normal(count)).astype(dtype)
     each = 1e6 / -(-count // wire.Format.INT32.lanes)  # microseconds for a block
     exchanges = [run_one(data, slots, kind) for _ in range(repeat)]
     exchange, prepare, _ = min(exchanges)
@@ -156,14 +151,8 @@ def measure(dtype: type, slots: int, megabytes: float, repeat: int, kind: LinkKi
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:
     """Measure all dtypes and numbers of slots, over both links."""
-    cases = (
-        (np.float32, 32),
-        (np.float32, 8),
-        (np.float32, 128),
-        (np.float64, 32),
-        (np.float16, 32),
-        (np.int32, 32),
-    )
+    floats = [(np.float32, slots) for slots in (32, 8, 128)]
+    cases = (*floats, (np.float64, 32), (np.float16, 32), (np.int32, 32))
     for (dtype, slots), kind in itertools.product(cases, LINKS):
         yield measure(dtype, slots, options.megabytes, options.repeat, kind)
 

@@ -19,25 +19,19 @@ from typing import Any
 
 import numpy as np
 import p4reduce
-from p4reduce_lab.choice import choose
-from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.several import system_of
 
-from bench.program import Option, read_options, run, tell
-from bench.ranks import reports_in, start_ranks, wait_for
+from bench.program import Option, read_options, run, some, tell
+from bench.ranks import TIMEOUT, reports_in, running, start_ranks, wait_for
 
 BLOCK = 256  # numbers
 WHOLE = 5  # undisturbed calls
 POLL = 0.0005
-TIMEOUT = 300.0
 
 
 def resident(field: str) -> int:
     """This process's memory in bytes: "VmRSS", or "VmHWM" for its peak."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) << 10
-    raise ValueError(f"/proc/self/status has no {field}")
+    _, _, rest = Path("/proc/self/status").read_text().partition(f"{field}:")
+    return int(rest.split()[0]) << 10
 
 
 def touch_at(comm: p4reduce.Communicator, blocks: float, file: Path) -> None:
@@ -92,14 +86,8 @@ def main() -> None:
         workers=4,
         trials=Option(5, "losses"),
     )
-    with (
-        run_directory() as directory,
-        system_of(choose("embedded", "local"), directory, directory, options.workers, 1) as system,
-    ):
-        given = {name: vars(options)[name] for name in ("megabytes", "at", "trials")}
-        system.start()
-        system.wait_ready()
-        given["directory"] = str(directory)
+    with running(options.workers) as (system, directory):
+        given = some(options, "megabytes", "at", "trials") | {"directory": str(directory)}
         ranks = start_ranks(system, directory, options.workers, rank, given)
         for trial in range(options.trials):
             while not (directory / f"reached{trial}").exists():
@@ -107,7 +95,7 @@ def main() -> None:
                 time.sleep(POLL)
             system.restart_switch(lambda: None)
             system.wait_ready()
-        wait_for(system.processes, ranks, TIMEOUT)
+        wait_for(system.processes, ranks)
         reports = reports_in(directory, options.workers)
         began = running_at(directory / "controller.log")[1:]
     whole = statistics.median(reports[0]["whole"])

@@ -20,11 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import (
-    BatchSpanProcessor,
-    SpanExporter,
-    SpanExportResult,
-)
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from p4reduce.communicator import Communicator
 from p4reduce.options import CommunicatorOptions
 from p4reduce.session.solo import Solo
@@ -44,12 +40,12 @@ class _Nowhere(SpanExporter):
 
 
 def turn(record: Callable[[Communicator], contextlib.AbstractContextManager[object]]) -> float:
-    """Return the median time of a call, in seconds."""
+    """Return the median time of a call, in microseconds."""
     numbers = np.ones(256, np.float32)
     with Communicator(Solo("recording"), CommunicatorOptions(60.0)) as comm, record(comm):
         times = [timed(partial(comm.allreduce, numbers)) for _ in range(_CALLS)]
         time.sleep(_PAUSE)
-    return statistics.median(times)
+    return 1e6 * statistics.median(times)
 
 
 def main() -> None:
@@ -63,16 +59,10 @@ def main() -> None:
             "trace": partial(turn, lambda comm: comm.trace(path)),
             "spans": partial(turn, lambda comm: comm.spans(provider)),
         }
-        least = {
-            name: 1e6 * min(medians) for name, medians in in_turns(ways, options.turns).items()
-        }
-    tell(
-        options,
-        (
-            {"name": name, "us_per_call": us, "more_us": us - least["off"]}
-            for name, us in least.items()
-        ),
-    )
+        least = {name: min(medians) for name, medians in in_turns(ways, options.turns).items()}
+    rows = [{"name": name, "us_per_call": us, "more_us": us - least["off"]}
+            for name, us in least.items()]  # fmt: skip
+    tell(options, rows)
 
 
 if __name__ == "__main__":

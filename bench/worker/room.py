@@ -52,17 +52,8 @@ class Tree:
         )
         buffer = Rank.buffer()
         self._ranks = [
-            Rank(
-                rank,
-                WORLD,
-                JOB,
-                SLOTS,
-                address_of(SHAPE, leaf),
-                SHAPE.levels_above(leaf),
-                buffer,
-                few,
-            )
-            for leaf in SHAPE.levels[1]
+            Rank(rank, WORLD, JOB, SLOTS, here, SHAPE.levels_above(leaf), buffer, few)
+            for leaf, here in ((leaf, address_of(SHAPE, leaf)) for leaf in SHAPE.levels[1])
             for rank in SHAPE.children(leaf)
         ]
         self.ranks = [one.machine for one in self._ranks]
@@ -133,10 +124,8 @@ def row(density: float, blocks: int, seed: int) -> Row:
         np.testing.assert_array_equal(out, sum(arrays))
     counts = [machine.counts for machine in tree.ranks]
     rounds = counts[0].blocks_announced
-    padded, frames, sent = (
-        sum(getattr(one, name) for one in counts)
-        for name in ("padded", "frames_sent", "bytes_sent")
-    )
+    names = ("padded", "frames_sent", "bytes_sent")
+    padded, frames, sent = (sum(getattr(one, name) for one in counts) for name in names)
     extra = padded * PAYLOAD_FRAME_BYTES
     return {
         "density": density,

@@ -13,66 +13,47 @@ all of its slots are free. Exit code 1 if not.
 
 from __future__ import annotations
 
-import csv
 import ctypes
 import gc
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import p4reduce
 from p4reduce.control import control_pb2 as pb
 from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
-from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.children import ChildProcess
-from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System
 
 from bench.program import SWITCH, Option, read_options, run
-from bench.ranks import start_ranks, wait_for
+from bench.ranks import running, start_ranks, wait_for
 
 SAMPLES = 240  # or one a second
 WARM_UP = 1 / 3
-LIMITS = {"memory": 3072.0, "files": 2.0, "threads": 2.0}  # over the whole run
-UNITS = {"memory": "KiB", "files": "", "threads": ""}
-REPORT = Path("build/soak.csv")
+FIGURES = (("memory", "KiB", 3072.0), ("files", "", 2.0), ("threads", "", 2.0))
+"""Each with its unit, and how much it may rise over the whole run."""
 NEVER = ("unset", "malformed", "bad-version", "bad-ipv4-checksum", "unknown-kind", "unknown-format")
 
-
-@dataclass(frozen=True)
-class Sample:
-    """One look at one process."""
-
-    seconds: float
-    process: str
-    memory: int  # KiB resident
-    files: int
-    threads: int
+Samples = dict[str, npt.NDArray[np.float64]]
+"""Of each process; shape (samples, 4): seconds, and the figures."""
 
 
-def look(process: str, pid: int, seconds: float) -> Sample:
-    """Read what the kernel says of a process."""
+def look(pid: int, seconds: float) -> list[float]:
+    """Read what the kernel says of a process: a sample."""
     root = Path("/proc", str(pid))
     status = dict(
         line.split(":", 1) for line in (root / "status").read_text().splitlines() if ":" in line
     )
-    return Sample(
-        seconds,
-        process,
-        int(status["VmRSS"].split()[0]),
-        sum(1 for _ in (root / "fd").iterdir()),
-        int(status["Threads"]),
-    )
-
-
-# -- A rank --------------------------------------------------------------------------------------
+    files = sum(1 for _ in (root / "fd").iterdir())
+    return [seconds, int(status["VmRSS"].split()[0]), files, int(status["Threads"])]
 
 
 def work(seconds: float, job_seconds: float) -> int:
-    """Reduce for so long, in one job after the other; return how many. Wrong sums end it."""
+    """Be a rank: reduce in one job after the other; return how many. Wrong sums end it."""
     end = time.monotonic() + seconds
     life, libc = 0, ctypes.CDLL(None)
     going_on = True
@@ -102,34 +83,31 @@ def one_job(comm: p4reduce.Communicator, life: int, over: float, end: float) -> 
             return bool(votes[1] == world)
 
 
-# -- The account ---------------------------------------------------------------------------------
-
-
-def rise(samples: Sequence[Sample], what: str) -> float:
+def rise(times: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> float:
     """How much a figure rises over the samples' span, by Theil and Sen's slope."""
-    times = np.array([sample.seconds for sample in samples])
-    values = np.array([getattr(sample, what) for sample in samples], float)
     first, second = np.triu_indices(len(times), 1)
     slopes = (values[second] - values[first]) / (times[second] - times[first])
     return float(np.median(slopes) * (times[-1] - times[0]))
 
 
-def judge(samples: Sequence[Sample]) -> list[str]:
+def judge(samples: Samples) -> list[str]:
     """Print an account of each process, and return what is not steady."""
     wrong = []
     print(f"\n{'process':12} {'figure':8} {'first':>10} {'last':>10} {'rise':>10}")
-    for process in dict.fromkeys(sample.process for sample in samples):
-        its = [sample for sample in samples if sample.process == process]
-        its = its[int(len(its) * WARM_UP) :]
+    for process, rows in samples.items():
+        its = rows[int(len(rows) * WARM_UP) :]
         if len(its) < 3:
             wrong.append(f"{process} has {len(its)} samples that count; at least 3 are needed")
             continue
-        for what, limit in LIMITS.items():
-            rises = rise(its, what)
-            first, last = getattr(its[0], what), getattr(its[-1], what)
-            print(f"{process:12} {what:8} {first:10,} {last:10,} {rises:+10,.1f} {UNITS[what]}")
+        for column, (what, unit, limit) in enumerate(FIGURES, start=1):
+            values = its[:, column]
+            rises = rise(its[:, 0], values)
+            print(
+                f"{process:12} {what:8} {values[0]:10,.0f} {values[-1]:10,.0f} {rises:+10,.1f} "
+                f"{unit}"
+            )
             if rises > limit:
-                wrong.append(f"{what} of {process} rises by {rises:,.0f} {UNITS[what]}".rstrip())
+                wrong.append(f"{what} of {process} rises by {rises:,.0f} {unit}".rstrip())
     return wrong
 
 
@@ -149,28 +127,27 @@ def check_switch(system: System) -> list[str]:
     return wrong
 
 
-def watch(system: System, ranks: Sequence[ChildProcess], seconds: float) -> list[Sample]:
+def watch(system: System, ranks: Sequence[ChildProcess], seconds: float) -> Samples:
     """Sample all processes until the ranks have ended."""
     names = ["switch", "controller", *(f"rank {number}" for number in range(len(ranks)))]
     children = dict(zip(names, system.processes.children, strict=True))
-    samples: list[Sample] = []
-    began, interval = time.monotonic(), max(seconds / SAMPLES, 1.0)
-    reported = 0.0
-    while all(child.returncode is None for child in ranks):
-        now = time.monotonic() - began
-        if now > seconds + 180.0:
-            raise SystemExit("the ranks should have been through three minutes ago")
+    samples: dict[str, list[list[float]]] = {name: [] for name in names}
+    began, reported = time.monotonic(), 0.0
+    while (now := time.monotonic() - began) < seconds:
         system.processes.check(may_finish=ranks)
-        if now < seconds:
-            samples += [look(name, child.process.pid, now) for name, child in children.items()]
-            if now - reported >= 60.0:
-                reported = now
-                latest = samples[-len(children) :]
-                memory = ", ".join(f"{each.process} {each.memory >> 10} MiB" for each in latest)
-                print(f"{now / 60:4.0f} min  {memory}", flush=True)
-        time.sleep(interval)
-    wait_for(system.processes, ranks, 60.0)
-    return samples
+        if all(child.returncode is not None for child in ranks):
+            break
+        for name, child in children.items():
+            samples[name].append(look(child.process.pid, now))
+        if now - reported >= 60.0:
+            reported = now
+            memory = ", ".join(
+                f"{name} {some[-1][1] / 1024:.0f} MiB" for name, some in samples.items()
+            )
+            print(f"{now / 60:4.0f} min  {memory}", flush=True)
+        time.sleep(max(seconds / SAMPLES, 1.0))
+    wait_for(system.processes, ranks, 240.0)
+    return {name: np.array(some) for name, some in samples.items()}
 
 
 def main() -> None:
@@ -187,25 +164,16 @@ def main() -> None:
     seconds = 60.0 * options.minutes
     # Else how much is kept of freed memory depends on which threads met: on a busy machine that
     # rises for hours, with as many objects as ever.
-    environment = {"MALLOC_ARENA_MAX": "1"}
+    environment: dict[str, Any] = {"MALLOC_ARENA_MAX": "1"}
     if options.loss:
         environment[FAULTS_ENVIRONMENT] = f"drop={options.loss}"
-    choice = choose(options.switch, options.network)
     given = {"seconds": seconds, "job_seconds": options.job_seconds}
-    with run_directory() as directory, System(choice, directory, directory, 8) as system:
-        system.start()
-        system.wait_ready()
+    with running(8, switch=options.switch, network=options.network) as (system, directory):
         ranks = start_ranks(system, directory, options.workers, work, given, environment)
         samples = watch(system, ranks, seconds)
         time.sleep(1.0)  # the controller takes the last job off the switch
         wrong = check_switch(system)
     wrong += judge(samples)
-    REPORT.parent.mkdir(exist_ok=True)
-    with REPORT.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(Sample.__annotations__)
-        writer.writerows(vars(sample).values() for sample in samples)
-    print(f"\n{REPORT}: {len(samples)} samples")
     if wrong:
         sys.exit("not steady: " + "; ".join(wrong))
     print("steady")
