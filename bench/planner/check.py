@@ -14,7 +14,6 @@ All constants are the planner's own, from other measurements; none is taken from
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 from collections.abc import Sequence
@@ -39,10 +38,9 @@ from p4reduce_lab.planning.schemes import Cluster, by_ring, by_switches
 from bench.measure import slowest, timed
 from bench.pages import DOCS, put_text, table
 from bench.planner import home
-from bench.program import Option, read_options, run
-from bench.ranks import run_ranks
+from bench.program import Option, Row, read_options, run
+from bench.ranks import TIMEOUT, run_ranks
 
-TIMEOUT = 120.0  # seconds; for the ranks of the two switches
 AIM = 0.15  # of the measured time, that a prediction may be off
 OUTPUT = Path("build/planner")
 PAGE = DOCS / "planner.md"
@@ -89,6 +87,12 @@ class Configuration:
         tensor = PlannedTensor(self.size // 4, self.wire, self.density, self.overlap)
         return by_switches(cluster, tensor, cluster.star(self.switches)).seconds
 
+    def outcome(self, median: float, fastest: float, slowest: float, limit: str) -> Row:
+        """Return a row: seconds until the last rank had the sum, and `compare`'s limit."""
+        predicted = self.predicted()
+        times = {"predicted": predicted, "median": median, "fastest": fastest, "slowest": slowest}
+        return {"configuration": self, **times, "limit": limit, "off": predicted / median - 1}
+
 
 SIDE_BY_SIDE = Configuration(4, 10.0, _MB, switches=2)
 CONFIGURATIONS = (
@@ -104,83 +108,40 @@ CONFIGURATIONS = (
     Configuration(4, 1000.0, 16 * _MB, links=UDP),
     Configuration(4, 1000.0, 16 * _MB, "int8", links=UDP),
     Configuration(8, 1000.0, 16 * _MB, links=UDP),
-    SIDE_BY_SIDE,
+    # Gloo's, with what `plan` compares everything.
+    Configuration(4, 25.0, 2 * _MB, "float32"),
+    Configuration(8, 10.0, _MB, "float32"),
 )
-RINGS = (Configuration(4, 25.0, 2 * _MB, "float32"), Configuration(8, 10.0, _MB, "float32"))
-"""Gloo's, with what `plan` compares everything."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A configuration's prediction, and what came.
-
-    Attributes:
-        configuration: which.
-        predicted: seconds.
-        median, fastest, slowest: seconds measured, until the last rank had the sum.
-        limit: "link", "CPU" or "waiting", as `p4reduce-lab compare` has it.
-    """
-
-    configuration: Configuration
-    predicted: float
-    median: float
-    fastest: float
-    slowest: float
-    limit: str
-
-    @property
-    def off(self) -> float:
-        """The prediction by the measured time, less 1."""
-        return self.predicted / self.median - 1
-
-
-def measure_on_shaped_links(turns: int) -> list[Outcome]:
-    """Measure all but the two switches. Raises LabError."""
-    wanted = [one for one in (*CONFIGURATIONS, *RINGS) if one.switches == 1]
-    found = []
-    for kind in (ETHERNET, UDP):
-        found += _measured([one for one in wanted if one.links == kind], kind, turns)
-    return found
-
-
-def _measured(wanted: Sequence[Configuration], kind: str, turns: int) -> list[Outcome]:
-    cells: dict[tuple[int, float, int], list[Configuration]] = {}
+def measure_on_shaped_links(kind: str, turns: int) -> list[Row]:
+    """Measure `CONFIGURATIONS` with a kind of links. Raises LabError."""
+    wanted = [one for one in CONFIGURATIONS if one.links == kind]
+    cells: dict[tuple[int, float, int], list[CompareCase]] = {}
     for one in sorted(wanted, key=lambda one: one.ranks):
-        cells.setdefault((one.ranks, one.rate, one.size), []).append(one)
-    report = compare(
-        [
-            CompareCell(*place, tuple(one.case for one in some), turns, kind)
-            for place, some in cells.items()
-        ],
-        choose("embedded", "local"),
-        None,
-        OUTPUT / kind,
-        print,
-    )
+        cells.setdefault((one.ranks, one.rate, one.size), []).append(one.case)
+    asked = [CompareCell(*place, tuple(cases), turns, kind) for place, cases in cells.items()]
+    report = compare(asked, choose("embedded", "local"), None, OUTPUT / kind, print)
+    rows = {(row.ranks, row.rate_mbit, row.bytes, row.name): row for row in report.rows}
     found = []
     for one in wanted:
-        (row,) = [
-            row
-            for row in report.rows
-            if (row.ranks, row.rate_mbit, row.bytes) == (one.ranks, one.rate, one.size)
-            and row.name == one.case.name
-        ]
+        row = rows[one.ranks, one.rate, one.size, one.case.name]
         times = row.seconds, row.fastest_seconds, row.slowest_seconds
-        found.append(Outcome(one, one.predicted(), *times, row.limit))
+        found.append(one.outcome(*times, row.limit))
     return found
 
 
-def measure_side_by_side(turns: int) -> Outcome:
+def measure_side_by_side(turns: int) -> Row:
     """Measure the two switches. Raises LabError, UnavailableError."""
     one = SIDE_BY_SIDE
-    choice = choose("embedded", "mininet", bandwidth=one.rate)
-    reports = run_ranks(choice, one.ranks, reduce_all, TIMEOUT, switches=one.switches, turns=turns)
+    place = {"bandwidth": one.rate, "switches": one.switches}
+    reports = run_ranks(reduce_all, one.ranks, **place, turns=turns)  # type: ignore[arg-type]
     seconds = slowest(reports, "seconds").tolist()
     busy = statistics.median(report["busy"] for report in reports)
     median = statistics.median(seconds)
     bound = one.case.bound(one.ranks, one.size, one.rate) / one.switches
     limit = limit_of(bound / median, 0.0, busy)
-    return Outcome(one, one.predicted(), median, min(seconds), max(seconds), limit)
+    return one.outcome(median, min(seconds), max(seconds), limit)
 
 
 def reduce_all(turns: int) -> dict[str, Any]:
@@ -197,36 +158,31 @@ def reduce_all(turns: int) -> dict[str, Any]:
 HEAD = ("ranks", "links", "switches", "tensor", "by", "predicted", "measured", "off", "limit")
 
 
-def lines(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """Return rows for `HEAD`."""
+def line(row: Row) -> list[str]:
+    """Return a row for `HEAD`."""
+    one: Configuration = row["configuration"]
     return [
-        [
-            str(one.configuration.ranks),
-            _links_text(one.configuration),
-            str(one.configuration.switches) if one.configuration.wire != "float32" else "-",
-            f"{one.configuration.size / _MB:g} MB",
-            one.configuration.case.name,
-            f"{1e3 * one.predicted:,.0f} ms",
-            f"{1e3 * one.median:,.0f} ms ({1e3 * one.fastest:,.0f} to {1e3 * one.slowest:,.0f})",
-            f"{one.off:+.1%}",
-            one.limit,
-        ]
-        for one in outcomes
+        str(one.ranks),
+        f"{one.rate:g} Mbit/s" + (", UDP" if one.links == UDP else ""),
+        str(one.switches) if one.wire != "float32" else "-",
+        f"{one.size / _MB:g} MB",
+        one.case.name,
+        f"{1e3 * row['predicted']:,.0f} ms",
+        f"{1e3 * row['median']:,.0f} ms "
+        f"({1e3 * row['fastest']:,.0f} to {1e3 * row['slowest']:,.0f})",
+        f"{row['off']:+.1%}",
+        row["limit"],
     ]
 
 
-def _links_text(one: Configuration) -> str:
-    return f"{one.rate:g} Mbit/s" + (", UDP" if one.links == UDP else "")
-
-
-def verdict(outcomes: Sequence[Outcome]) -> str:
+def verdict(rows: Sequence[Row]) -> str:
     """Say how many predictions came true where the links were the limit."""
-    counted = [one for one in outcomes if one.limit != PROCESSOR]
-    near = sum(abs(one.off) <= AIM for one in counted)
+    counted = [row for row in rows if row["limit"] != PROCESSOR]
+    near = sum(abs(row["off"]) <= AIM for row in counted)
     text = f"{near} of {len(counted)} within {AIM:.0%}"
-    if left := len(outcomes) - len(counted):
+    if left := len(rows) - len(counted):
         text += f"; in {left} more the CPU was the limit, not the links, which says nothing"
-    slow = sum(one.limit not in (LINK, PROCESSOR) for one in outcomes)
+    slow = sum(row["limit"] not in (LINK, PROCESSOR) for row in rows)
     return text + (f"; {slow} waited for round trips or ranks" if slow else "") + "."
 
 
@@ -242,29 +198,20 @@ def main() -> None:
     if (reason := links.unavailable()) is not None:
         raise UnavailableError(f"the planner's check: {reason}")
     if options.hosts:
-        rows = home.measure([float(rate) for rate in options.rates.split(",")], options.turns)
+        name = "planner-hosts"
+        rows = list(home.measure([float(rate) for rate in options.rates.split(",")], options.turns))
         shown, said = table(home.HEAD, list(map(home.line, rows))), home.verdict(rows, AIM)
-        _finish(options, begun, "planner-hosts", shown, said, list(map(asdict, rows)))
-        return
-    outcomes = measure_on_shaped_links(options.turns)
-    outcomes.append(measure_side_by_side(options.turns))
-    shown, said = table(HEAD, lines(outcomes)), verdict(outcomes)
-    results: list[dict[str, Any]] = [{**asdict(one), "off": one.off} for one in outcomes]
-    _finish(options, begun, "planner-check", shown, said, results)
-
-
-def _finish(
-    options: argparse.Namespace,
-    begun: dict[str, Any],
-    name: str,
-    shown: str,
-    said: str,
-    results: list[dict[str, Any]],
-) -> None:
+    else:
+        name = "planner-check"
+        rows = [
+            row for kind in (ETHERNET, UDP) for row in measure_on_shaped_links(kind, options.turns)
+        ]
+        rows.append(measure_side_by_side(options.turns))
+        shown, said = table(HEAD, list(map(line, rows))), verdict(rows)
     print(f"\n{shown}\n{said}")
     path = options.json or OUTPUT / "check.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**begun, "results": results}, indent=1) + "\n")
+    path.write_text(json.dumps({**begun, "results": rows}, indent=1, default=asdict) + "\n")
     if options.docs:
         put_text(PAGE, name, f"{described(begun)} {said}\n\n{shown}")
 

@@ -14,12 +14,7 @@ from typing import Any
 
 from bench.measure import in_turns, timed
 
-LANES = {
-    "float32": "int32",
-    "int16": "int16",
-    "int8": "int8",
-    "int8 with feedback": "int8",
-}
+LANES = {"float32": "int32", "int16": "int16", "int8": "int8", "int8 with feedback": "int8"}
 
 
 def sum_buckets(
@@ -40,17 +35,12 @@ def sum_buckets(
 
     def step(way: str) -> None:
         if way == "gloo":
-            handles: list[Any] = [
-                dist.all_reduce(one, group=ring, async_op=True) for one in buckets
-            ]
+            handles = [dist.all_reduce(one, group=ring, async_op=True) for one in buckets]
         else:
+            residuals = kept if way.endswith("feedback") else [None] * len(kept)
             handles = [
-                comm.allreduce_async(
-                    one.numpy(),
-                    precision=LANES[way],
-                    residual=residual if way.endswith("feedback") else None,
-                )
-                for one, residual in zip(buckets, kept, strict=True)
+                comm.allreduce_async(one.numpy(), precision=LANES[way], residual=residual)
+                for one, residual in zip(buckets, residuals, strict=True)
             ]
         for handle in handles:
             handle.wait()

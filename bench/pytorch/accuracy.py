@@ -28,7 +28,7 @@ from p4reduce_lab.measured.machine import described, provenance
 
 from bench import program
 from bench.pages import FIGURES, IMAGES, pivot, table
-from bench.program import Option, read_options
+from bench.program import Option, read_options, some
 from bench.pytorch.accuracy_plot import plot
 from bench.pytorch.over_links import run_over_links
 from bench.record import SITE, Record, Section
@@ -38,25 +38,7 @@ BASE = {"mlp": "Gloo float32", "cnn": "Gloo float32", "embedding": "Gloo, dense"
 PICTURE = "time-to-accuracy.png"
 OUTPUT = Path("build/bench/accuracy.json")
 
-
-def train(
-    backend: str, methods: Sequence[str], rate: float, options: argparse.Namespace
-) -> list[dict[str, Any]]:
-    """Run the methods of a backend one after the other, for each seed, over links of a rate."""
-    from bench.pytorch.accuracy_rank import train_all  # needs torch
-
-    runs: list[dict[str, Any]] = run_over_links(
-        backend,
-        train_all,
-        options.ranks,
-        rate,
-        options.congestion,
-        methods=methods,
-        models=options.models,
-        seeds=options.seeds,
-        steps=options.steps,
-    )
-    return [{"rate_mbit": rate, "ranks": options.ranks, **run} for run in runs]
+Rows = Sequence[dict[str, Any]]
 
 
 def measure(options: argparse.Namespace, methods: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,11 +48,13 @@ def measure(options: argparse.Namespace, methods: Mapping[str, Any]) -> dict[str
         options: of the command line.
         methods: by their names, as in `accuracy_rank`.
     """
+    from bench.pytorch.accuracy_rank import train_all  # needs torch
+
     if options.earlier:
-        report, *others = [json.loads(path.read_text()) for path in options.earlier]
-        report["runs"] += [run for other in others for run in other["runs"]]
+        report = together(options.earlier)
         return {**report, "results": results(report["runs"])}
     report = {**provenance("torch"), "runs": [], "results": []}
+    given = some(options, "models", "seeds", "steps", "congestion")
     for rate, backend in itertools.product(options.rates, ("gloo", "p4reduce")):
         names = [
             name
@@ -79,8 +63,10 @@ def measure(options: argparse.Namespace, methods: Mapping[str, Any]) -> dict[str
             and not set(method.models).isdisjoint(options.models)
             and options.ranks <= method.most_ranks
         ]
-        for one in train(backend, names, rate, options) if names else []:
-            report["runs"].append(one)
+        if not names:
+            continue
+        for one in run_over_links(backend, train_all, options.ranks, rate, methods=names, **given):
+            report["runs"].append({"rate_mbit": rate, "ranks": options.ranks, **one})
             reached = "not reached" if one["seconds"] is None else f"{one['seconds']:8.1f} s"
             print(
                 f"{rate:g} Mbit/s  {one['model']:9} {one['method']:30} seed {one['seed']}: "
@@ -94,41 +80,50 @@ def measure(options: argparse.Namespace, methods: Mapping[str, Any]) -> dict[str
     return report
 
 
-def without_runs(report: dict[str, Any]) -> dict[str, Any]:
+def together(files: Sequence[Path]) -> dict[str, Any]:
+    """Return the first of some reports, with the runs of all, and what only others have."""
+    report, *others = [json.loads(path.read_text()) for path in files]
+    runs = [run for one in (report, *others) for run in one["runs"]]
+    for other in others:
+        report = other | report
+    return {**report, "runs": runs}
+
+
+def beginning(report: dict[str, Any], without: Sequence[str] = ("runs",)) -> dict[str, Any]:
     """What a record keeps of a report's beginning."""
-    return {name: one for name, one in report.items() if name != "runs"}
+    return {name: one for name, one in report.items() if name not in without}
 
 
-def results(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def place(row: dict[str, Any]) -> tuple[float, str]:
+    """The rate and the model of a run or a row."""
+    return row["rate_mbit"], row["model"]
+
+
+def results(runs: Rows) -> list[dict[str, Any]]:
     """Return a row for each rate and method: medians over the seeds, and their spread."""
     rows = []
-    for key in dict.fromkeys((run["rate_mbit"], run["model"], run["method"]) for run in runs):
-        some = [run for run in runs if (run["rate_mbit"], run["model"], run["method"]) == key]
-        reached = [run["seconds"] for run in some if run["seconds"] is not None]
-        rate, model, method = key
-        base = {
-            run["seed"]: run["seconds"]
-            for run in runs
-            if (run["rate_mbit"], run["model"], run["method"]) == (rate, model, BASE[model])
-        }
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault((*place(run), run["method"]), []).append(run)
+    for (rate, model, method), alike in groups.items():
+        reached = [run["seconds"] for run in alike if run["seconds"] is not None]
+        base = {run["seed"]: run["seconds"] for run in groups.get((rate, model, BASE[model]), ())}
         faster = [
             base[run["seed"]] / run["seconds"]
-            for run in some
+            for run in alike
             if run["seconds"] is not None and base.get(run["seed"]) is not None
         ]
+        medians = ("steps", "step_ms", "megabytes_up", "accuracy")
         row = {
             "rate_mbit": rate,
-            "ranks": some[0]["ranks"],
+            "ranks": alike[0]["ranks"],
             "model": model,
             "name": method,
-            "seeds": len(some),
+            "seeds": len(alike),
             "reached": len(reached),
-            "target": some[0]["target"],
-            "steps": statistics.median(run["steps"] for run in some),
-            "step_ms": statistics.median(run["step_ms"] for run in some),
-            "least_step_ms": min(run["step_ms"] for run in some),
-            "megabytes_up": statistics.median(run["megabytes_up"] for run in some),
-            "accuracy": statistics.median(run["accuracy"] for run in some),
+            "target": alike[0]["target"],
+            **{name: statistics.median(run[name] for run in alike) for name in medians},
+            "least_step_ms": min(run["step_ms"] for run in alike),
         }
         if reached:
             row |= {"seconds": statistics.median(reached)}
@@ -144,7 +139,7 @@ HEAD = ("links", "model", "gradients by", "time to target", "of Gloo's speed", "
         "MB sent by a rank", "accuracy")  # fmt: skip
 
 
-def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+def lines(rows: Rows) -> list[list[str]]:
     """Return rows for `HEAD`."""
     shown = []
     for row in rows:
@@ -183,17 +178,11 @@ def by_links(cells: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]
     return pivot(HEAD, short, ("model", "gradients by"), "links", values)
 
 
-README_HEAD = (
-    "links",
-    "model",
-    "Gloo float32",
-    "p4reduce float32",
-    "best of Gloo",
-    "best of p4reduce",
-)
+README_HEAD = ("links", "model", "Gloo float32", "p4reduce float32", "best of Gloo",
+               "best of p4reduce")  # fmt: skip
 
 
-def headline(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+def headline(rows: Rows) -> list[list[str]]:
     """Return rows for `README_HEAD`: like with like, whole gradients and compressed ones.
 
     What did not reach the target with all seeds is left out, and a model whose base did not.
@@ -203,8 +192,7 @@ def headline(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     for base in there:
         if base["name"] != BASE[base["model"]]:
             continue
-        here = (base["rate_mbit"], base["model"])
-        alike = [row for row in there if (row["rate_mbit"], row["model"]) == here]
+        alike = [row for row in there if place(row) == place(base)]
         ours = [row for row in alike if row["name"].startswith("p4reduce")]
         theirs = [row for row in alike if row not in ours and row is not base]
         if ours:
@@ -214,37 +202,37 @@ def headline(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
                     f"{base['rate_mbit']:g} Mbit/s",
                     f"{base['model']}, to {base['target']:.0%}",
                     f"{base['seconds']:.0f} s",
-                    *(_best(some) for some in (whole, theirs, ours)),
+                    *(_best(one) for one in (whole, theirs, ours)),
                 ]
             )
     return shown
 
 
-def _best(rows: Sequence[dict[str, Any]]) -> str:
+def _best(rows: Rows) -> str:
     """ "5.0 (CAT)": the fastest, in units of Gloo's speed in float32; "-" if there is none."""
     if not rows:
         return "-"
     best = max(rows, key=lambda row: float(row["speedup"]))
-    name = best["name"].removeprefix("p4reduce").removeprefix("Gloo").strip(", ")
-    return f"{best['speedup']:.2g}× ({name})"
+    return f"{best['speedup']:.2g}× ({short_name(best)})"
 
 
-def record(report: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Record:
+def short_name(row: dict[str, Any]) -> str:
+    """A method's name without that of its system."""
+    name: str = row["name"]
+    return name.removeprefix("p4reduce").removeprefix("Gloo").strip(", ")
+
+
+def record(report: dict[str, Any], rows: Rows) -> Record:
     """Return what pages show: all figures, and those of the README."""
-    ranks = report["runs"][0]["ranks"]
     picture = f"![Test loss against the time of training](images/{PICTURE})"
+    text = f"{described(report)} {report['runs'][0]['ranks']} ranks.\n\n{picture}\n\n"
     sections = [
-        Section(
-            f"docs/{FIGURES.name}",
-            "time-to-accuracy",
-            f"{described(report)} {ranks} ranks.\n\n{picture}\n\n",
-            *by_links(lines(rows)),
-        ),
+        Section(f"docs/{FIGURES.name}", "time-to-accuracy", text, *by_links(lines(rows))),
         Section(SITE, "All rows", "", HEAD, lines(rows)),
     ]
     if shown := headline(rows):
         sections.append(Section("README.md", "headline-training", head=README_HEAD, rows=shown))
-    return Record("accuracy", "make accuracy", without_runs(report), tuple(sections))
+    return Record("accuracy", "make accuracy", beginning(report), tuple(sections))
 
 
 def read(doc: str | None, output: Path, page: str, **wanted: Any) -> argparse.Namespace:

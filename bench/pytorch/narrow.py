@@ -20,7 +20,7 @@ from p4reduce_lab.measured.machine import described
 
 from bench.pages import pivot, table
 from bench.program import run
-from bench.pytorch.accuracy import BASE, measure, read, results, without_runs
+from bench.pytorch.accuracy import BASE, beginning, measure, read, results
 from bench.record import SITE, Record, Section
 
 BASE_NAME = "Gloo, float32"
@@ -63,7 +63,7 @@ def record(report: dict[str, Any]) -> Record:
         Section(PAGE, "lanes-accuracy", f"{described(report)}\n\n", *short),
         Section(SITE, "All lanes", head=HEAD, rows=rows),
     )
-    return Record("narrow", "python -m bench.pytorch.narrow --docs", without_runs(report), sections)
+    return Record("narrow", "python -m bench.pytorch.narrow --docs", beginning(report), sections)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any
+from unittest import mock
 
 from p4reduce_lab.measured.machine import described, provenance
 
@@ -26,68 +27,50 @@ from bench.record import Record, Section
 
 PAGE = "docs/experiments.md"
 PARTS = ("computing", "compressing", "waiting", "summing", "rest")
-HEAD = (
-    "links",
-    "model",
-    "gradients by",
-    "a step",
-    *PARTS,
-    "processor per step, all ranks",
-    "all-reduces per average",
-)
+HEAD = ("links", "model", "gradients by", "a step", *PARTS, "processor per step, all ranks",
+        "all-reduces per average")  # fmt: skip
 METHODS = (
     "computing alone",
-    "Gloo, local SGD, H = 8",
-    "Gloo, local SGD, H = 16",
-    "Gloo, PowerSGD 8, fp16, H = 8",
-    "Gloo, PowerSGD 8, fp16, H = 16",
-    "p4reduce int8, H = 8",
-    "p4reduce int8, H = 16",
-    "p4reduce PowerSGD 8, int8, H = 8",
-    "p4reduce PowerSGD 8, int8, H = 16",
-)
+    *(
+        f"{name}, H = {every}"
+        for name in ("Gloo, local SGD", "Gloo, PowerSGD 8, fp16", "p4reduce int8",
+                     "p4reduce PowerSGD 8, int8")
+        for every in (8, 16)
+    ),
+)  # fmt: skip
 
 Span = tuple[str, float, float]
 
 
-class Notes:
-    """What a rank noted: spans of time, by what was done."""
+def noting(spans: list[Span], what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, noting its calls."""
 
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
+    @wraps(function)
+    def noted(*args: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return function(*args, **options)
+        finally:
+            spans.append((what, began, time.perf_counter()))
 
-    def noting(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, noting its calls."""
-
-        @wraps(function)
-        def noted(*args: Any, **options: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return function(*args, **options)
-            finally:
-                self.spans.append((what, began, time.perf_counter()))
-
-        return noted
+    return noted
 
 
 def shares(ranks: Sequence[Sequence[Span]], steps: int) -> dict[str, float]:
     """Return the seconds per step of each part, means over the ranks."""
     sums = [[one for one in spans if one[0] == "sum"] for spans in ranks]
-    count = len(sums[0])
-    assert all(len(some) == count for some in sums), "the ranks make the same calls"
-    last = [max(some[number][1] for some in sums) for number in range(count)]
+    last = [max(began for _, began, _ in calls) for calls in zip(*sums, strict=True)]
     total = dict.fromkeys(PARTS, 0.0)
     for spans, mine in zip(ranks, sums, strict=True):
+        took = dict.fromkeys(("computing", "compressing", "sum", "average"), 0.0)
         for what, began, ended in spans:
-            if what in ("computing", "compressing"):
-                total[what] += ended - began
+            took[what] += ended - began
         for (_, began, ended), all_there in zip(mine, last, strict=True):
             total["waiting"] += max(0.0, min(all_there, ended) - began)
             total["summing"] += ended - max(began, min(all_there, ended))
-        averaging = sum(ended - began for what, began, ended in spans if what == "average")
-        total["rest"] += averaging - sum(
-            ended - began for what, began, ended in spans if what in ("compressing", "sum")
-        )
+        total["computing"] += took["computing"]
+        total["compressing"] += took["compressing"]
+        total["rest"] += took["average"] - took["compressing"] - took["sum"]
     return {name: seconds / len(ranks) / steps for name, seconds in total.items()}
 
 
@@ -95,85 +78,69 @@ def profile(
     backend: str, store: str, models: list[str], methods: list[str], steps: int
 ) -> list[dict[str, Any]]:
     """One rank: trains with one method after the other."""
-    import torch
     import torch.distributed as dist
-    from torch import nn
 
-    from bench.pytorch import accuracy_rank
+    from bench.pytorch.accuracy_rank import METHODS as KNOWN
 
     join(backend, store)
-    ranks = dist.get_world_size()
-    reports = []
-    for model_name in models:
-        for name in methods:
-            method = accuracy_rank.METHODS[name]
-            if model_name not in method.models:
-                continue
-            task = accuracy_rank.TASKS[model_name](0)
-            torch.manual_seed(0)
-            model, optimiser = accuracy_rank.prepared(method, task, 0)
-            notes = Notes()
-            _watch(notes, optimiser, method.backend)
-            draw = torch.Generator().manual_seed(dist.get_rank())
-            inner = getattr(optimiser, "optimizer", optimiser)
-            dist.barrier()
-            notes.spans.clear()
-            processor, began_all = time.process_time(), time.perf_counter()
-            for step in range(1, steps + 1):
-                inputs, labels = task.batch(draw)
-                began = time.perf_counter()
-                inner.zero_grad()
-                nn.functional.cross_entropy(model(inputs), labels).backward()
-                notes.spans.append(("computing", began, time.perf_counter()))
-                began = time.perf_counter()
-                optimiser.step()
-                what = "average" if method.every and step % method.every == 0 else "computing"
-                notes.spans.append((what, began, time.perf_counter()))
-            wall, processor = time.perf_counter() - began_all, time.process_time() - processor
-            mine = (notes.spans[:], wall, processor)
-            gathered: list[Any] = [None] * ranks
-            dist.all_gather_object(gathered, mine)
-            _unwatch()
-            every = max(1, method.every)
-            reports.append(
-                {
-                    "model": model_name,
-                    "method": name,
-                    "step": sum(one[1] for one in gathered) / ranks / steps,
-                    "processor": sum(one[2] for one in gathered) / steps,
-                    "sums": sum(one[0] == "sum" for one in mine[0]) / (steps / every),
-                    **shares([one[0] for one in gathered], steps),
-                }
-            )
+    reports = [
+        profile_one(model, name, steps)
+        for model in models
+        for name in methods
+        if model in KNOWN[name].models
+    ]
     dist.destroy_process_group()
     return reports
 
 
-_plain: dict[tuple[Any, str], Any] = {}
-
-
-def _replace(place: Any, name: str, function: Any) -> None:
-    _plain[place, name] = getattr(place, name)
-    setattr(place, name, function)
-
-
-def _watch(notes: Notes, optimiser: Any, backend: str) -> None:
+def profile_one(model_name: str, name: str, steps: int) -> dict[str, Any]:
+    """Train with one method."""
+    import torch
+    import torch.distributed as dist
     from p4reduce.communicator import Communicator
+    from torch import nn
 
+    from bench.pytorch import accuracy_rank
     from bench.pytorch.averaging import GlooSums
 
-    sums = GlooSums if backend == "gloo" else Communicator
-    _replace(sums, "allreduce", notes.noting("sum", sums.allreduce))
+    ranks, method = dist.get_world_size(), accuracy_rank.METHODS[name]
+    task = accuracy_rank.TASKS[model_name](0)
+    torch.manual_seed(0)
+    model, optimiser = accuracy_rank.prepared(method, task, 0)
+    spans: list[Span] = []
     compressor = getattr(optimiser, "_compressor", None)  # private: its calls are timed
-    if compressor is not None:
-        for name in ("propose", "compress", "decompress"):
-            setattr(compressor, name, notes.noting("compressing", getattr(compressor, name)))
+    for call in ("propose", "compress", "decompress") if compressor is not None else ():
+        setattr(compressor, call, noting(spans, "compressing", getattr(compressor, call)))
+    sums: type[Any] = GlooSums if method.backend == "gloo" else Communicator
+    draw = torch.Generator().manual_seed(dist.get_rank())
+    inner = getattr(optimiser, "optimizer", optimiser)
 
+    def compute() -> None:
+        inputs, labels = batch
+        inner.zero_grad()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
 
-def _unwatch() -> None:
-    for (place, name), function in _plain.items():
-        setattr(place, name, function)
-    _plain.clear()
+    computing = noting(spans, "computing", compute)
+    with mock.patch.object(sums, "allreduce", noting(spans, "sum", sums.allreduce)):
+        dist.barrier()
+        spans.clear()
+        processor, began = time.process_time(), time.perf_counter()
+        for step in range(1, steps + 1):
+            batch = task.batch(draw)
+            computing()
+            what = "average" if method.every and step % method.every == 0 else "computing"
+            noting(spans, what, optimiser.step)()
+        mine = (spans[:], time.perf_counter() - began, time.process_time() - processor)
+        gathered: list[Any] = [None] * ranks
+        dist.all_gather_object(gathered, mine)
+    return {
+        "model": model_name,
+        "method": name,
+        "step": sum(one[1] for one in gathered) / ranks / steps,
+        "processor": sum(one[2] for one in gathered) / steps,
+        "sums": sum(one[0] == "sum" for one in mine[0]) / (steps / max(1, method.every)),
+        **shares([one[0] for one in gathered], steps),
+    }
 
 
 def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
