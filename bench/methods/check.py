@@ -11,87 +11,92 @@ result goes out as two halves.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from p4reduce_lab.choice import choose
-from rich.console import Console
-from rich.table import Table
+import numpy.typing as npt
+import p4reduce
+from p4reduce.methods._communicator import nobody
 
 from bench.methods.entries import ENTRIES
-from bench.methods.rank import run_plan
+from bench.methods.program import SLOTS
 from bench.methods.single import find, in_numpy
 from bench.methods.tasks import Task, tasks
-from bench.program import SWITCH, Option, read_options, run
-from bench.ranks import run_ranks
-
-TIMEOUT = 500.0  # seconds; for all runs of that many ranks
+from bench.program import Option, Row, read_options, run, tell
+from bench.ranks import TIMEOUT, run_ranks
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A method's steps in three ways.
+class Counting:
+    """A rank's communicator that counts bytes up and down, of groups too."""
 
-    Attributes:
-        gaps: in numpy, on the program, over the switch.
-        up, down: bytes of all ranks, on the program and over the switch.
-    """
+    def __init__(self, comm: p4reduce.Communicator, moved: npt.NDArray[np.int64]) -> None:
+        self._comm, self._moved = comm, moved
+        self.rank, self.size = comm.rank, comm.size
 
-    method: str
-    task: str
-    gaps: tuple[float, float, float]
-    up: tuple[int, int]
-    down: tuple[int, int]
+    def allreduce(
+        self, array: npt.NDArray[Any], *, name: str | None = None, precision: str | None = None
+    ) -> npt.NDArray[Any]:
+        """As of the communicator."""
+        before = self._bytes()
+        total = self._comm.allreduce(array, name=name, precision=precision)
+        self._moved += self._bytes() - before
+        return total
+
+    def _bytes(self) -> npt.NDArray[np.int64]:
+        stats = self._comm.stats
+        return np.array([stats.bytes_sent, stats.bytes_received])
+
+    def split(
+        self, color: int | None, key: int = 0, *, slots: int | None = None
+    ) -> Counting | None:
+        """As of the communicator."""
+        group = self._comm.split(color, key, slots=slots)
+        return None if group is None else Counting(group, self._moved)
+
+    def close(self) -> None:
+        """As of the communicator."""
+        self._comm.close()
 
 
-def over_the_switch(
-    todo: Sequence[tuple[str, Task]], steps: int, seed: int, ranks: tuple[int, int], switch: str
-) -> list[tuple[float, int, int]]:
-    """Run methods on tasks of as many ranks; return gaps, bytes up and bytes down."""
-    runs = [{"method": method, "task": task.name, "steps": steps} for method, task in todo]
-    with tempfile.TemporaryDirectory(prefix="p4r-") as folder:
-        reports = run_ranks(
-            choose(switch, "local"),
-            todo[0][1].ranks,
-            run_plan,
-            TIMEOUT,
-            seed=seed,
-            ranks=ranks,
-            runs=runs,
-            folder=folder,
-        )
+def run_plan(seed: int, ranks: list[int], steps: int, todo: list[list[str]]) -> list[Any]:
+    """What a rank does: methods on tasks; returns each model, with the rank's bytes up and down."""
+    by_name = {task.name: task for task in tasks(seed, (ranks[0], ranks[1]))}
     results = []
-    for number, (method, task) in enumerate(todo):
-        models = [np.array(report[number]["model"]) for report in reports]
-        gap = task.gap(ENTRIES[method].models(models))
-        first = reports[0][number]
-        results.append((gap, sum(first["up"]), sum(first["down"])))
+    with p4reduce.init(timeout=TIMEOUT, slots=SLOTS) as comm:
+        for method, task in todo:
+            moved = np.zeros(2, np.int64)
+            end = ENTRIES[method].work(Counting(comm, moved), by_name[task], steps, nobody)
+            results.append([end.model.tolist(), *moved.tolist()])
     return results
 
 
 def compare(
-    todo: Sequence[tuple[str, Task]],
-    steps: int,
-    seed: int,
-    ranks: tuple[int, int],
-    switch: str = "embedded",
-) -> list[Compared]:
-    """Take the same steps of each method in three ways; all tasks have the same number of ranks."""
-    real = over_the_switch(todo, steps, seed, ranks, switch)
-    rows = []
-    for (method, task), (gap, up, down) in zip(todo, real, strict=True):
+    todo: Sequence[tuple[str, Task]], steps: int, seed: int, ranks: tuple[int, int]
+) -> list[Row]:
+    """Take the same steps of each method in three ways; all tasks have the same number of ranks.
+
+    "gaps" are in numpy, on the program and over the switch; "up" and "down" are bytes of all ranks,
+    on the program and over the switch.
+    """
+    plan = [(method, task.name) for method, task in todo]
+    given = {"seed": seed, "ranks": ranks, "steps": steps, "todo": plan}
+    reports = run_ranks(run_plan, todo[0][1].ranks, **given)  # type: ignore[arg-type]
+    rows: list[Row] = []
+    for (method, task), found in zip(todo, zip(*reports, strict=True), strict=True):
+        models, up, down = zip(*found, strict=True)
         entry = replace(ENTRIES[method], most=steps)
         way = find(entry, task, seed, target=-1.0)  # all steps
+        gap = task.gap(entry.models([np.array(model) for model in models]))
         rows.append(
-            Compared(
-                method,
-                task.name,
-                (in_numpy(entry, task), way.gap, gap),
-                (sum(way.up), up),
-                (sum(way.down), down),
-            )
+            {
+                "task": task.name,
+                "method": method,
+                "gaps": (in_numpy(entry, task), way.gap, gap),
+                "up": (sum(way.up), sum(up)),
+                "down": (sum(way.down), sum(down)),
+            }
         )
     return rows
 
@@ -99,20 +104,14 @@ def compare(
 def main() -> None:
     options = read_options(
         __doc__,
-        to_json=False,
         seed=0,
         ranks=[8, 8],
         steps=60,
         methods=Option(list(ENTRIES), choices=list(ENTRIES)),
-        switch=SWITCH,
     )
     ranks = (options.ranks[0], options.ranks[1])
     known = tasks(options.seed, ranks)
-    table = Table()
-    for head in ("task", "method", "gap in numpy", "on the program", "over the switch"):
-        table.add_column(head)
-    for head in ("kB up", "over the switch", "kB down", "over the switch"):
-        table.add_column(head, justify="right")
+    rows: list[Row] = []
     for size in sorted(set(ranks)):
         todo = [
             (method, task)
@@ -121,13 +120,14 @@ def main() -> None:
             for method in options.methods
             if ENTRIES[method].suits(task)
         ]
-        if not todo:
-            continue
-        for row in compare(todo, options.steps, options.seed, ranks, options.switch):
-            kilobytes = (f"{number / 1e3:.1f}" for number in (*row.up, *row.down))
-            gaps = (f"{gap:.7g}" for gap in row.gaps)
-            table.add_row(row.task, row.method, *gaps, *kilobytes)
-    Console(width=140).print(table)
+        for row in compare(todo, options.steps, options.seed, ranks) if todo else ():
+            places = ("in_numpy", "on_the_program", "over_the_switch")
+            shown = {f"gap_{place}": gap for place, gap in zip(places, row["gaps"], strict=True)}
+            for way in ("up", "down"):
+                for place, octets in zip(places[1:], row[way], strict=True):
+                    shown[f"kb_{way}_{place}"] = octets / 1e3
+            rows.append({"task": row["task"], "method": row["method"], **shown})
+    tell(options, rows)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from p4reduce.methods import lag
@@ -25,20 +26,9 @@ from p4reduce.methods.result import Result
 
 from bench.methods.tasks import Task
 
-Work = Callable[[Comm, Task, int, Watch], Result]
-"""Runs a method as one rank, for so many steps at most."""
-
 LOCAL_STEPS = 5  # Q of FedBCD
 EVERY = 16  # H of local SGD
 PAIRS = 16  # m of DS-LSR1
-
-
-def _any(_task: Task) -> bool:
-    return True
-
-
-def _features_for_all(task: Task) -> bool:
-    return task.whole.size >= task.ranks
 
 
 @dataclass(frozen=True)
@@ -46,110 +36,81 @@ class Entry:
     """A method.
 
     Attributes:
-        work: what a rank does.
+        method: what a rank does.
+        settings: of the method, by the task.
         most: steps after which it is given up.
-        suits: whether it can solve a task.
         blocks: whether ranks have blocks of one model, with zeros elsewhere, that add up to it.
     """
 
-    work: Work
+    method: Callable[..., Result]
+    settings: Callable[[Task], dict[str, Any]]
     most: int = 100_000
-    suits: Callable[[Task], bool] = _any
     blocks: bool = False
+
+    def suits(self, task: Task) -> bool:
+        """Whether it can solve a task: there is a feature for each rank that needs one."""
+        return not self.blocks or task.whole.size >= task.ranks
+
+    def work(self, comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
+        """Run it as one rank, for so many steps at most."""
+        if self.blocks:
+            return _fedbcd(self.method, comm, task, steps, watch)
+        given = self.settings(task)
+        return self.method(comm, task.problems[comm.rank], steps=steps, watch=watch, **given)
 
     def models(self, found: list[Array]) -> list[Array]:
         """Return each rank's model of what each rank has found."""
         return [np.sum(found, axis=0)] * len(found) if self.blocks else found
 
 
-def _gd(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
-    rate = 1 / task.curvature[0]
-    return gd(comm, task.problems[comm.rank], rate=rate, steps=steps, watch=watch)
+def _rate(task: Task) -> dict[str, Any]:
+    return {"rate": 1 / task.curvature[0]}
 
 
-def _gd_momentum(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
+def _momentum(task: Task) -> dict[str, Any]:
     rate, momentum = best_momentum(*task.curvature)
-    problem = task.problems[comm.rank]
-    return gd(comm, problem, rate=rate, steps=steps, momentum=momentum, watch=watch)
+    return {"rate": rate, "momentum": momentum}
 
 
-def _lag_wk(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
-    rate = 1 / task.curvature[0]
-    return lag.lag_wk(comm, task.problems[comm.rank], rate=rate, steps=steps, watch=watch)
-
-
-def _lag_ps(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
-    rate, xi = 1 / task.curvature[0], task.lag_ps_xi
-    return lag.lag_ps(comm, task.problems[comm.rank], rate=rate, steps=steps, xi=xi, watch=watch)
-
-
-def _admm(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
-    rho = task.rho["admm"]
-    return admm(comm, task.problems[comm.rank], rho=rho, steps=steps, watch=watch)
-
-
-def _gadmm(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
-    rho = task.rho["gadmm"]
-    return gadmm(comm, task.problems[comm.rank], rho=rho, steps=steps, by=Groups, watch=watch)
-
-
-def _dgadmm(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
-    rho, period = task.rho["dgadmm"], task.period
-    problem = task.problems[comm.rank]
-    return dgadmm(comm, problem, rho=rho, steps=steps, period=period, watch=watch)
-
-
-def _fedbcd(method: Callable[..., Result]) -> Work:
-    def work(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
-        columns = np.array_split(np.arange(task.features.shape[1]), comm.size)[comm.rank]
-        labels = task.targets if comm.rank == 0 else None
-        party = Party(task.features[:, columns], labels, squares=not task.logistic)
-        scale = task.weight * len(task.targets)  # FedBCD's loss is a mean
-        settings = FedBCDSettings(
-            rate=scale * task.block_rate / task.curvature[0],
-            rounds=steps,
-            local_steps=LOCAL_STEPS,
-            penalty=task.penalty / scale,
-        )
-
-        def whole(block: Array) -> Array:
-            model = np.zeros(task.features.shape[1])
-            model[columns] = block
-            return model
-
-        end = method(comm, party, settings, watch=lambda step, block: watch(step, whole(block)))
-        return replace(end, model=whole(end.model))
-
-    return work
-
-
-def _cat(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
-    rate, problem = 1 / task.curvature[0], task.problems[comm.rank]
-    return cat(comm, problem, rate=rate, steps=steps, compression="cat:own", watch=watch)
-
-
-def _dslsr1(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
-    return dslsr1(comm, task.problems[comm.rank], steps=steps, memory=PAIRS, watch=watch)
-
-
-def _local_sgd(comm: Comm, task: Task, steps: int, watch: Watch) -> Result:
+def _bearable(task: Task) -> dict[str, Any]:
     """Whole gradients, at the rate that the rank with the largest smoothness can bear."""
-    rate = 1 / max(problem.smoothness() for problem in task.problems)
-    problem = task.problems[comm.rank]
-    return local_sgd(comm, problem, rate=rate, steps=steps, every=EVERY, watch=watch)
+    return {"rate": 1 / max(problem.smoothness() for problem in task.problems), "every": EVERY}
+
+
+def _fedbcd(
+    method: Callable[..., Result], comm: Comm, task: Task, steps: int, watch: Watch
+) -> Result:
+    columns = np.array_split(np.arange(task.features.shape[1]), comm.size)[comm.rank]
+    labels = task.targets if comm.rank == 0 else None
+    party = Party(task.features[:, columns], labels, squares=not task.logistic)
+    scale = task.weight * len(task.targets)  # FedBCD's loss is a mean
+    settings = FedBCDSettings(
+        rate=scale * task.block_rate / task.curvature[0],
+        rounds=steps,
+        local_steps=LOCAL_STEPS,
+        penalty=task.penalty / scale,
+    )
+
+    def whole(block: Array) -> Array:
+        model = np.zeros(task.features.shape[1])
+        model[columns] = block
+        return model
+
+    end = method(comm, party, settings, watch=lambda step, block: watch(step, whole(block)))
+    return replace(end, model=whole(end.model))
 
 
 ENTRIES: dict[str, Entry] = {
-    "gd": Entry(_gd),
-    "gd-momentum": Entry(_gd_momentum),
-    "cat": Entry(_cat),
-    "lag-wk": Entry(_lag_wk),
-    "lag-ps": Entry(_lag_ps),
-    "admm": Entry(_admm, 5_000),
-    "gadmm": Entry(_gadmm, 5_000),
-    "dgadmm": Entry(_dgadmm, 5_000),
-    "fedbcd-p": Entry(_fedbcd(fedbcd_p), 2_000, _features_for_all, blocks=True),
-    "fedbcd-s": Entry(_fedbcd(fedbcd_s), 1_400, _features_for_all, blocks=True),
-    "dslsr1": Entry(_dslsr1, 2_000),
-    "local-sgd": Entry(_local_sgd),
+    "gd": Entry(gd, _rate),
+    "gd-momentum": Entry(gd, _momentum),
+    "cat": Entry(cat, lambda task: {**_rate(task), "compression": "cat:own"}),
+    "lag-wk": Entry(lag.lag_wk, _rate),
+    "lag-ps": Entry(lag.lag_ps, lambda task: {**_rate(task), "xi": task.lag_ps_xi}),
+    "admm": Entry(admm, lambda task: {"rho": task.rho["admm"]}, 5_000),
+    "gadmm": Entry(gadmm, lambda task: {"rho": task.rho["gadmm"], "by": Groups}, 5_000),
+    "dgadmm": Entry(dgadmm, lambda task: {"rho": task.rho["dgadmm"], "period": task.period}, 5_000),
+    "fedbcd-p": Entry(fedbcd_p, _rate, 2_000, blocks=True),
+    "fedbcd-s": Entry(fedbcd_s, _rate, 1_400, blocks=True),
+    "dslsr1": Entry(dslsr1, lambda _: {"memory": PAIRS}, 2_000),
+    "local-sgd": Entry(local_sgd, _bearable),
 }

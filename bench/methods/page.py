@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from p4reduce_lab.measured.machine import provenance
 
-from bench.methods.row import HEAD, Row
 from bench.methods.scorecard import OUTPUT
+from bench.methods.single import HEAD, Row
 from bench.pages import DOCS, IMAGES, pivot
 from bench.program import read_options, run
 from bench.record import ROOT, SITE, Record, Section
@@ -26,8 +26,6 @@ PAGE = DOCS / "methods.md"
 PICTURE = IMAGES / "methods-scorecard.png"
 BASE = "gd"
 BEST = 3  # methods in a cell
-STEPS = {", steps": "steps", ", uploads": "uploads"}
-"""Columns of a task, as `pivot` takes them."""
 
 SCARCE: tuple[tuple[str, Callable[[Row], float]], ...] = (
     ("uploads", lambda row: row.uploads),
@@ -63,15 +61,13 @@ def choice(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def _with_gain(row: Row, base: Row | None, amount: Callable[[Row], float]) -> str:
-    gain = "" if base is None else f" {amount(base) / amount(row):.2g}×"
-    if base is not None and amount(base) / amount(row) >= 100:
-        gain = f" {amount(base) / amount(row):,.0f}×"
-    return f"`{row.method}`{gain}"
+    if base is None:
+        return f"`{row.method}`"
+    gain = amount(base) / amount(row)
+    return f"`{row.method}` {gain:,.0f}×" if gain >= 100 else f"`{row.method}` {gain:.2g}×"
 
 
-def by_task(
-    rows: Sequence[Sequence[str]], columns: Mapping[str, str]
-) -> tuple[list[str], list[list[str]]]:
+def by_task(rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
     """Head and rows with a row per method; `rows` are for `HEAD`.
 
     A gap that is too large, which `Row.cells` puts in parentheses, stands behind the steps.
@@ -81,7 +77,7 @@ def by_task(
         [*row[:steps], f"{row[steps]} {row[gap]}", *row[gap:]] if row[gap].startswith("(") else row
         for row in rows
     ]
-    return pivot(HEAD, shown, ("method",), "task", columns)
+    return pivot(HEAD, shown, ("method",), "task", {", steps": "steps", ", uploads": "uploads"})
 
 
 def main() -> None:
@@ -90,7 +86,7 @@ def main() -> None:
     cells = [row.cells() for row in rows]
     page = str(PAGE.relative_to(ROOT))
     sections = (
-        Section(page, "scorecard", "", *by_task(cells, STEPS)),
+        Section(page, "scorecard", "", *by_task(cells)),
         Section(page, "choice", "", *choice(rows)),
         Section(SITE, "All rows", "", HEAD, cells),
     )

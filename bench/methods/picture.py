@@ -10,8 +10,7 @@ from typing import Any
 import matplotlib as mpl
 from p4reduce_lab.plots import in_style, new_figure, save
 
-from bench.methods.row import Row
-from bench.methods.single import TARGET, Way
+from bench.methods.single import TARGET, Row, Way
 
 WIDTH, HEIGHT = 12.0, 3.1  # inches; height is of one task
 

@@ -27,7 +27,7 @@ from p4reduce_switch.native_pipeline import NativePipeline
 
 from bench.switch.job import CONFIG, SWITCH, endpoint, insert, job_entities, switch_entities
 
-SLOTS = 8  # of a job, as `bench.methods.rank` asks for
+SLOTS = 8  # of a job
 _HEADER = struct.Struct(">BBHIHBBIIIIQ")
 
 Array = npt.NDArray[Any]
@@ -48,6 +48,12 @@ class _Job:
     given: int = 0
 
 
+def _before(rank: int, payload: bytes) -> bytes:
+    """What is before the aggregation header of a frame."""
+    whole = wire.template(endpoint(rank), SWITCH, wire.header_bytes(), payload)
+    return whole[: wire.AGG_OFFSET]
+
+
 class Program:
     """A switch; called with the arrays of some ranks, as `in_process.Adder`."""
 
@@ -59,17 +65,8 @@ class Program:
             insert(self._pipeline, entity)
         self._jobs: dict[tuple[int, ...], _Job] = {}
         self._replicas = 1
-        self._below = [self._addresses(rank) for rank in range(ranks)]
-
-    @staticmethod
-    def _addresses(rank: int) -> tuple[bytes, bytes]:
-        """What is before the aggregation header, in an empty frame and in one with lanes."""
-        header = wire.header_bytes()
-        here = endpoint(rank)
-        return (
-            wire.template(here, SWITCH, header)[: wire.AGG_OFFSET],
-            wire.template(here, SWITCH, header, bytes(wire.PAYLOAD_BYTES))[: wire.AGG_OFFSET],
-        )
+        payloads = (b"", bytes(wire.PAYLOAD_BYTES))
+        self._below = [[_before(rank, one) for one in payloads] for rank in range(ranks)]
 
     @property
     def bytes_up(self) -> list[int]:
@@ -93,24 +90,19 @@ class Program:
         return counts
 
     def _job(self, members: tuple[int, ...]) -> _Job:
-        found = self._jobs.get(members)
-        if found is None:
-            found = self._jobs[members] = self._install(members)
-        return found
-
-    def _install(self, members: tuple[int, ...]) -> _Job:
         """Give a group of ranks what the controller would: admission, delivery, multicast."""
-        number = len(self._jobs) + 1
-        base = (number - 1) * SLOTS
-        if base + SLOTS > wire.MAX_SLOTS:
-            raise RuntimeError(f"{number} groups: the switch has {wire.MAX_SLOTS} slots")
-        entities = job_entities(
-            members, SLOTS, job=number, slot_base=base, first_replica=self._replicas
-        )
-        for entity in entities:
-            insert(self._pipeline, entity)
-        self._replicas += 3 * len(members)
-        return _Job(number, [0] * SLOTS)
+        if members not in self._jobs:
+            number = len(self._jobs) + 1
+            base = (number - 1) * SLOTS
+            if base + SLOTS > wire.MAX_SLOTS:
+                raise RuntimeError(f"{number} groups: the switch has {wire.MAX_SLOTS} slots")
+            for entity in job_entities(
+                members, SLOTS, job=number, slot_base=base, first_replica=self._replicas
+            ):
+                insert(self._pipeline, entity)
+            self._replicas += 3 * len(members)
+            self._jobs[members] = _Job(number, [0] * SLOTS)
+        return self._jobs[members]
 
     def __call__(
         self, members: tuple[int, ...], arrays: list[Array], precision: str | None
@@ -151,12 +143,7 @@ class _Sum:
     """One collective: all ranks' parts of it at once."""
 
     def __init__(
-        self,
-        program: Program,
-        job: _Job,
-        members: tuple[int, ...],
-        rows: Array,
-        lanes: Format,
+        self, program: Program, job: _Job, members: tuple[int, ...], rows: Array, lanes: Format
     ) -> None:
         self._program, self._job, self._members, self._format = program, job, members, lanes
         self._blocks = rows.reshape(len(members), -1, lanes.lanes)

@@ -36,8 +36,7 @@ from rich.table import Table
 
 from bench.methods.entries import ENTRIES
 from bench.methods.picture import draw
-from bench.methods.row import HEAD, Row
-from bench.methods.single import Way, find
+from bench.methods.single import HEAD, Row, Way, find
 from bench.methods.tasks import tasks
 from bench.program import Option, read_options, run
 from bench.record import ROOT

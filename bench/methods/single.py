@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One method on one task, until its gap is small enough or gets no smaller."""
+"""One method on one task, until its gap is small enough or gets no smaller: a row."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ EACH = 200  # the gap is looked at after each step at first, then after each two
 PATIENCE = 2.0  # times as many steps as the least gap took: it will get no further
 FIRST = 2000  # steps that every method has
 HOLD = 3  # looks in a row, where models differ
+ROUND_TRIP = 1e-3  # seconds
+TRIPS_A_ROUND = 2
+BANDWIDTH = 1e7  # bit/s
 
 
 @dataclass
@@ -42,6 +45,54 @@ class Way:
     up: list[int] = field(default_factory=list)
     down: list[int] = field(default_factory=list)
     points: list[tuple[int, float, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method on a task; `scorecard.py` says what the columns are."""
+
+    method: str
+    task: str
+    ranks: int
+    iterations: int
+    gap: float
+    uploads: int
+    bytes_up: int
+    bytes_down: int
+    rounds: int
+    seconds: float
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the gap is as small as it was to be."""
+        return self.gap <= TARGET
+
+    @classmethod
+    def of(cls, method: str, task: Task, way: Way) -> Row:
+        """Return the row of a run."""
+        rounds = max(way.rounds)
+        busiest = max(u + d for u, d in zip(way.up, way.down, strict=True))
+        seconds = rounds * TRIPS_A_ROUND * ROUND_TRIP + 8 * busiest / BANDWIDTH
+        counts = (sum(way.uploads), sum(way.up), sum(way.down))
+        return cls(method, task.name, task.ranks, way.steps, way.gap, *counts, rounds, seconds)
+
+    def cells(self) -> list[str]:
+        """Return it as text; a gap that is too large is in parentheses."""
+        gap = f"{self.gap:.2g}"
+        return [
+            self.task,
+            self.method,
+            f"{self.iterations:,}",
+            gap if self.arrived else f"({gap})",
+            f"{self.uploads:,}",
+            f"{self.bytes_up / 1e6:.3g}",
+            f"{self.bytes_down / 1e6:.3g}",
+            f"{self.rounds:,}",
+            f"{self.seconds:.3g}",
+        ]
+
+
+HEAD = ("task", "method", "steps", "gap", "uploads", "MB up", "MB down", "rounds", "seconds")
 
 
 def find(entry: Entry, task: Task, seed: int = 0, target: float = TARGET) -> Way:

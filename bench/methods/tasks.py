@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.methods.problems import (
-    LeastSquares,
-    Logistic,
-    gadmm_synthetic,
-    split_evenly,
-)
+from p4reduce.methods.problems import LeastSquares, Logistic, gadmm_synthetic, split_evenly
 from p4reduce.methods.rank_data import Problem
 
 Array = npt.NDArray[np.float64]
+Parts = tuple[tuple[Array, Array], ...]
+"""Features and targets of each rank, in order."""
 
 PENALTY = 1e-3  # λ for breast cancer, whose loss is a mean
 ALIKE = 0.1  # ξ of LAG-PS for ranks whose smoothness is about the same
@@ -35,7 +31,7 @@ class Task:
 
     Attributes:
         name: in the table.
-        parts: (features, targets) of each rank, in order.
+        parts: what the ranks have.
         logistic: whether it is logistic regression, else least squares.
         penalty: λ of the whole objective.
         mean: whether the loss is the mean over all samples, else the sum; of logistic tasks.
@@ -47,7 +43,7 @@ class Task:
     """
 
     name: str
-    parts: tuple[tuple[Array, Array], ...]
+    parts: Parts
     logistic: bool
     penalty: float
     mean: bool = False
@@ -120,23 +116,43 @@ def tasks(seed: int, ranks: tuple[int, int]) -> list[Task]:
         seed: of what is drawn: the synthetic data, and the order of the real samples.
         ranks: of the synthetic tasks, and of the real ones.
     """
+    from sklearn.datasets import load_breast_cancer, load_diabetes
+
     synthetic, real = ranks
+    linear = tuple(gadmm_synthetic(synthetic, seed))
+    steep = STEEP * synthetic**2 if synthetic >= STEEP_RANKS else 1.0
+    sugar, cancer = load_diabetes(scaled=False), load_breast_cancer()
+    sugar_parts = _shuffled(_standard(sugar.data), _standard(sugar.target), real, seed)
+    cancer_parts = _shuffled(_standard(cancer.data), 2.0 * cancer.target - 1, real, seed)
     return [
+        Task("synthetic-linear", linear, False, 0.0, rho=_rho(5.0, 5.0, 5.0), lag_ps_xi=steep),
+        Task("diabetes", sugar_parts, False, 0.0, rho=_rho(3.0, 30.0, 10.0), lag_ps_xi=ALIKE),
         Task(
-            "synthetic-linear",
-            tuple(gadmm_synthetic(synthetic, seed)),
-            logistic=False,
-            penalty=0.0,
-            rho={"admm": 5.0, "gadmm": 5.0, "dgadmm": 5.0},
-            lag_ps_xi=STEEP * synthetic**2 if synthetic >= STEEP_RANKS else 1.0,
+            "synthetic-logistic",
+            _synthetic_logistic(seed, synthetic),
+            True,
+            SYNTHETIC_PENALTY * synthetic,
+            rho=_rho(0.03, 0.2, 0.05),
+            lag_ps_xi=ALIKE,
         ),
-        _diabetes(seed, real),
-        _synthetic_logistic(seed, synthetic),
-        _breast_cancer(seed, real),
+        Task(
+            "breast-cancer",
+            cancer_parts,
+            True,
+            PENALTY,
+            mean=True,
+            rho=_rho(0.001, 0.01, 0.001),
+            block_rate=0.5,
+            lag_ps_xi=ALIKE,
+        ),
     ]
 
 
-def _shuffled(features: Array, targets: Array, ranks: int, seed: int) -> Any:
+def _rho(*each: float) -> dict[str, float]:
+    return dict(zip(("admm", "gadmm", "dgadmm"), each, strict=True))
+
+
+def _shuffled(features: Array, targets: Array, ranks: int, seed: int) -> Parts:
     order = np.random.default_rng(seed).permutation(len(features))
     return tuple(split_evenly(features[order], targets[order], ranks))
 
@@ -145,27 +161,7 @@ def _standard(array: Array) -> Array:
     return np.asarray((array - array.mean(axis=0)) / array.std(axis=0))
 
 
-def _diabetes(seed: int, ranks: int) -> Task:
-    from sklearn.datasets import load_diabetes
-
-    data = load_diabetes(scaled=False)
-    parts = _shuffled(_standard(data.data), _standard(data.target), ranks, seed)
-    rho = {"admm": 3.0, "gadmm": 30.0, "dgadmm": 10.0}
-    return Task("diabetes", parts, False, 0.0, rho=rho, lag_ps_xi=ALIKE)
-
-
-def _breast_cancer(seed: int, ranks: int) -> Task:
-    from sklearn.datasets import load_breast_cancer
-
-    data = load_breast_cancer()
-    parts = _shuffled(_standard(data.data), 2.0 * data.target - 1, ranks, seed)
-    rho = {"admm": 0.001, "gadmm": 0.01, "dgadmm": 0.001}
-    return Task(
-        "breast-cancer", parts, True, PENALTY, mean=True, rho=rho, block_rate=0.5, lag_ps_xi=ALIKE
-    )
-
-
-def _synthetic_logistic(seed: int, ranks: int) -> Task:
+def _synthetic_logistic(seed: int, ranks: int) -> Parts:
     """The authors' samples with the same smoothness on all ranks.
 
     Labels are those of a model that is drawn too, one in ten of them wrong.
@@ -176,6 +172,4 @@ def _synthetic_logistic(seed: int, ranks: int) -> Task:
     for features, _ in gadmm_synthetic(ranks, seed, growth=1.0):
         right = np.where(random.random(len(features)) < 0.9, 1.0, -1.0)
         parts.append((features, right * np.sign(features @ model)))
-    penalty = SYNTHETIC_PENALTY * ranks
-    rho = {"admm": 0.03, "gadmm": 0.2, "dgadmm": 0.05}
-    return Task("synthetic-logistic", tuple(parts), True, penalty, rho=rho, lag_ps_xi=ALIKE)
+    return tuple(parts)

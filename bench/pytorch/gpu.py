@@ -38,22 +38,17 @@ from bench.pages import table
 from bench.program import Option, read_options, run
 from bench.pytorch.over_links import run_over_links
 
-BACKENDS = ("p4reduce", "gloo")
+BACKENDS = {"p4reduce": "p4reduce", "gloo": "Gloo"}
 SANITIZER = "compute-sanitizer"
 # Seconds for the ranks of one run, their start included. They do not reach ten minutes in all.
 BITS, SANITIZED, TIMES = 90.0, 100.0, 90.0
 LEAST = 20.0  # seconds that a run needs
 ENDING = 10.0  # seconds for a switch, a controller and a network to start and end
-HELD, COPIED, HIDDEN = 0.2e-3, 0.27, 0.7  # the aims
-HEAD = (
-    "links",
-    "backend",
-    "host held, ms",
-    "bucket, ms",
-    "hidden, %",
-    "step, ms",
-    "step with int8, ms",
-)
+HEAD = ("links", "backend", "host held, ms", "bucket, ms", "hidden, %", "step, ms",
+        "step with int8, ms")  # fmt: skip
+
+Found = Mapping[str, Mapping[str, Any]]
+"""The figures of each part."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,6 @@ class Part:
     """One run of two ranks.
 
     Attributes:
-        name: for people.
         backend: of both.
         arguments: of `gpu_rank.be_rank`.
         seconds: for it.
@@ -69,7 +63,6 @@ class Part:
         before: what to put before Python's command.
     """
 
-    name: str
     backend: str
     arguments: Mapping[str, Any]
     seconds: float
@@ -77,21 +70,20 @@ class Part:
     before: Sequence[str] = ()
 
 
-def parts(options: argparse.Namespace, rates: Sequence[float | None]) -> list[Part]:
-    """Return what to run, the most important first."""
-    found = [Part("bits", "p4reduce", {"what": "bits"}, BITS)]
+def parts(options: argparse.Namespace, rates: Sequence[float | None]) -> dict[str, Part]:
+    """Return what to run by its name, the most important first."""
+    found = {"bits": Part("p4reduce", {"what": "bits"}, BITS)}
     times = {"what": "times", "size": options.bucket}
     times |= {"parameters": options.parameters, "steps": options.steps}
     for rate in rates:
         for backend in BACKENDS:
-            name = f"{backend}, {rate_name(rate)}"
-            found.append(Part(name, backend, times, TIMES, rate))
+            found[f"{backend}, {rate_name(rate)}"] = Part(backend, times, TIMES, rate)
     if options.sanitizer is not None:
-        before = [options.sanitizer, "--error-exitcode", "99", "--print-limit", "10"]
         # One allocation for each tensor, so that it sees where one ends.
-        before = ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", *before]
+        before = ["env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", options.sanitizer]
+        before += ["--error-exitcode", "99", "--print-limit", "10"]
         small = {"what": "bits", "small": True}
-        found.append(Part(SANITIZER, "p4reduce", small, SANITIZED, before=before))
+        found[SANITIZER] = Part("p4reduce", small, SANITIZED, before=before)
     return found
 
 
@@ -118,17 +110,10 @@ def measure(part: Part, device: str, end: float) -> dict[str, Any]:
         return {"failed": "the time is up"}
     with tempfile.TemporaryDirectory() as directory:
         kept = Path(directory) / "figures.json"
+        given = {**part.arguments, "device": device, "figures": str(kept)}
         try:
             found: dict[str, Any] = run_over_links(
-                part.backend,
-                be_rank,
-                2,
-                part.rate,
-                timeout=seconds,
-                before=part.before,
-                device=device,
-                figures=str(kept),
-                **part.arguments,
+                part.backend, be_rank, 2, part.rate, timeout=seconds, before=part.before, **given
             )
         except Exception as error:  # of whatever kind: the other parts are worth their time
             found = json.loads(kept.read_text()) if kept.exists() else {}
@@ -136,82 +121,59 @@ def measure(part: Part, device: str, end: float) -> dict[str, Any]:
     return found
 
 
-def lines(found: Mapping[str, Mapping[str, Any]], rates: Sequence[float | None]) -> list[str]:
-    """Return all figures for people.
-
-    Args:
-        found: of each part.
-        rates: of the links.
-    """
+def lines(found: Found, rates: Sequence[float | None]) -> list[str]:
+    """Return all figures for people."""
     known = next((one for one in found.values() if "device" in one), None)
     text = ["no figures"]
     if known is not None:
         text = [f"{known['device']}, two ranks, torch {known['torch']}"]
     for name in ("bits", SANITIZER):
-        text += _verdict(name, found.get(name, {"failed": "not on PATH"}))
-    rows = [_row(found, rate, one) for rate in rates for one in BACKENDS]
-    text += ["", table(HEAD, rows)]
-    text += [_aim(*aim) for aim in aims(found, rates)]
-    failed = {name: one["failed"] for name, one in found.items() if "failed" in one}
-    text += [f"\n{name} failed: {reason}" for name, reason in failed.items()]
-    return text
-
-
-def _verdict(name: str, figures: Mapping[str, Any]) -> list[str]:
-    """Return what a comparison of bits found."""
-    same, differs = figures.get("same", []), figures.get("differs", [])
-    text = [f"{name}: {len(same)} of {len(same) + len(differs)} cases have the CPU's bits"]
-    if not (same or differs):
-        text = [f"{name}: not run, {figures['failed'].splitlines()[0]}"]
-    elif "failed" in figures:
-        text = [f"{text[0]}; it failed then"]
-    return [*text, *(f"  differs: {one}" for one in differs)]
-
-
-def _row(
-    found: Mapping[str, Mapping[str, Any]], rate: float | None, backend: str
-) -> tuple[str, ...]:
-    figures = found.get(f"{backend}, {rate_name(rate)}", {})
-    one = figures.get("bucket", {})
-    return (
-        rate_name(rate),
-        "Gloo" if backend == "gloo" else backend,
-        _number(one.get("held"), 1e3, 2),
-        _number(one.get("sum"), 1e3, 1),
-        _number(one.get("hidden"), 100, 0),
-        _number(figures.get("float32", {}).get("seconds"), 1e3, 0),
-        _number(figures.get("int8_hook", {}).get("seconds"), 1e3, 0),
-    )
-
-
-def _number(value: float | None, factor: float, digits: int) -> str:
-    return "–" if value is None else f"{value * factor:.{digits}f}"
-
-
-def aims(
-    found: Mapping[str, Mapping[str, Any]], rates: Sequence[float | None]
-) -> list[tuple[str, float | None, float, bool]]:
-    """Return what was aimed at: its name, the figure, the bound, and whether that is the most.
-
-    The figures are of p4reduce over the first links.
-    """
-    figures = found.get(f"p4reduce, {rate_name(rates[0])}", {})
-    one = figures.get("bucket", {})
-    copied = [figures.get(name, {}).get("copied") for name in ("int8_hook", "float32")]
-    share = copied[0] / copied[1] if copied[0] and copied[1] else None
-    return [
-        ("the host is held, seconds", one.get("held"), HELD, True),
-        ("int8's share of float32's copies", share, COPIED, True),
-        ("hidden share of a bucket", one.get("hidden"), HIDDEN, False),
+        figures = found.get(name, {"failed": "not on PATH"})
+        same, differs = figures.get("same", []), figures.get("differs", [])
+        if same or differs:
+            count = f"{len(same)} of {len(same) + len(differs)}"
+            failed = "; it failed then" if "failed" in figures else ""
+            text.append(f"{name}: {count} cases have the CPU's bits{failed}")
+        else:
+            text.append(f"{name}: not run, {figures['failed'].splitlines()[0]}")
+        text += [f"  differs: {one}" for one in differs]
+    rows = []
+    for rate in rates:
+        for backend, shown in BACKENDS.items():
+            figures = found.get(f"{backend}, {rate_name(rate)}", {})
+            cells = [
+                ("bucket", "held", 1e3, 2),
+                ("bucket", "sum", 1e3, 1),
+                ("bucket", "hidden", 100, 0),
+                ("float32", "seconds", 1e3, 0),
+                ("int8_hook", "seconds", 1e3, 0),
+            ]
+            values = [(figures.get(of, {}).get(what), *form) for of, what, *form in cells]
+            numbers = ("–" if one is None else f"{one * f:.{n}f}" for one, f, n in values)
+            rows.append([rate_name(rate), shown, *numbers])
+    text += ["", table(HEAD, rows), *aims(found.get(f"p4reduce, {rate_name(rates[0])}", {}))]
+    return text + [
+        f"\n{name} failed: {one['failed']}" for name, one in found.items() if "failed" in one
     ]
 
 
-def _aim(name: str, figure: float | None, bound: float, most: bool) -> str:
-    limit = f"at {'most' if most else 'least'} {bound:g}"
-    if figure is None:
-        return f"{name}: not measured, aim {limit}"
-    met = figure <= bound if most else figure >= bound
-    return f"{name}: {figure:.3g}, aim {limit}: {'met' if met else 'missed'}"
+def aims(figures: Mapping[str, Any]) -> list[str]:
+    """Return what was aimed at, of p4reduce over the first links."""
+    one = figures.get("bucket", {})
+    int8, float32 = (figures.get(name, {}).get("copied") for name in ("int8_hook", "float32"))
+    wanted = (
+        ("the host is held, seconds", one.get("held"), "at most", 0.2e-3),
+        ("int8's share of float32's copies", int8 and float32 and int8 / float32, "at most", 0.27),
+        ("hidden share of a bucket", one.get("hidden"), "at least", 0.7),
+    )
+    text = []
+    for name, figure, most, bound in wanted:
+        if figure is None:
+            text.append(f"{name}: not measured, aim {most} {bound:g}")
+            continue
+        met = figure <= bound if most == "at most" else figure >= bound
+        text.append(f"{name}: {figure:.3g}, aim {most} {bound:g}: {'met' if met else 'missed'}")
+    return text
 
 
 def no_gpu() -> str | None:
@@ -243,11 +205,11 @@ def main() -> None:
         rates = [None]
     host, found = machine(), dict[str, Any]()
     end = time.monotonic() + options.minutes * 60
-    for part in parts(options, rates):
+    for name, part in parts(options, rates).items():
         began = time.monotonic()
-        found[part.name] = measure(part, options.device, end)
-        how = "failed" if "failed" in found[part.name] else "done"
-        print(f"{part.name}: {how} in {time.monotonic() - began:.0f} s", file=sys.stderr)
+        found[name] = measure(part, options.device, end)
+        how = "failed" if "failed" in found[name] else "done"
+        print(f"{name}: {how} in {time.monotonic() - began:.0f} s", file=sys.stderr)
         if options.json is not None:  # after each part: what is known is not lost
             options.json.write_text(json.dumps({"machine": host, **found}))
     print(f"{describe(host)}\n")

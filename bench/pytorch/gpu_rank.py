@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,6 +28,7 @@ from p4reduce.torch import hooks
 from p4reduce.torch.narrow import LANES, NarrowLanes, block_exponents
 from torch.nn.parallel import DistributedDataParallel
 
+from bench.measure import in_turns, timed
 from bench.pytorch.over_links import join
 
 WIDTH = 1024  # of the transformer; a layer has about 12.6 million parameters
@@ -76,11 +78,12 @@ class Device:
 
     def seconds(self, job: Callable[[], Any]) -> float:
         """Return how long a job takes, with what it leaves to the device."""
-        self.wait()
-        began = time.perf_counter()
-        job()
-        self.wait()
-        return time.perf_counter() - began
+
+        def whole() -> None:
+            job()
+            self.wait()
+
+        return timed(whole, self.wait)
 
     def copied(self, job: Callable[[], Any]) -> float | None:
         """Return the bytes that a job copies between host and device; None: nobody counts them."""
@@ -111,14 +114,22 @@ def copied_bytes(trace: dict[str, Any]) -> float:
     )
 
 
-# -- Bits --------------------------------------------------------------------------------------
-
-
 def _in_place(name: str, *arguments: Any) -> Callable[..., Any]:
     def run(tensor: Any, rank: int, size: int) -> Any:
         given = [getattr(dist.ReduceOp, one) if isinstance(one, str) else one for one in arguments]
         getattr(dist, name)(tensor, *given)
         return tensor
+
+    return run
+
+
+def _into(name: str, length: Callable[[int, int], int]) -> Callable[..., Any]:
+    """A collective that fills a tensor whose length is of the other's, and of the ranks."""
+
+    def run(tensor: Any, rank: int, size: int) -> Any:
+        found = tensor.new_empty(length(tensor.numel(), size))
+        getattr(dist, name)(found, tensor)
+        return found
 
     return run
 
@@ -145,24 +156,6 @@ def _all_gather(tensor: Any, rank: int, size: int) -> Any:
     return torch.cat(parts)
 
 
-def _all_gather_into(tensor: Any, rank: int, size: int) -> Any:
-    whole = tensor.new_empty(tensor.numel() * size)
-    dist.all_gather_into_tensor(whole, tensor)
-    return whole
-
-
-def _reduce_scatter(tensor: Any, rank: int, size: int) -> Any:
-    own = tensor.new_empty(tensor.numel() // size)
-    dist.reduce_scatter_tensor(own, tensor)
-    return own
-
-
-def _all_to_all(tensor: Any, rank: int, size: int) -> Any:
-    others = tensor.new_empty(tensor.numel())
-    dist.all_to_all_single(others, tensor)
-    return others
-
-
 def _gather(tensor: Any, rank: int, size: int) -> Any:
     parts = [torch.empty_like(tensor) for _ in range(size)] if rank == 0 else None
     dist.gather(tensor, parts)
@@ -176,7 +169,7 @@ def _scatter(tensor: Any, rank: int, size: int) -> Any:
 
 
 def _ring(tensor: Any, rank: int, size: int) -> Any:
-    other = tensor.new_empty(tensor.numel())
+    other = torch.empty_like(tensor)
     received = dist.irecv(other, (rank - 1) % size)
     dist.isend(tensor, (rank + 1) % size).wait()
     received.wait()
@@ -192,9 +185,9 @@ COLLECTIVES: dict[str, Callable[..., Any]] = {
     "reduce": _reduce,
     "broadcast": _in_place("broadcast", 1),
     "all_gather": _all_gather,
-    "all_gather_into_tensor": _all_gather_into,
-    "reduce_scatter": _reduce_scatter,
-    "all_to_all": _all_to_all,
+    "all_gather_into_tensor": _into("all_gather_into_tensor", lambda length, size: length * size),
+    "reduce_scatter": _into("reduce_scatter_tensor", lambda length, size: length // size),
+    "all_to_all": _into("all_to_all_single", lambda length, _: length),
     "gather": _gather,
     "scatter": _scatter,
     "send and receive": _ring,
@@ -244,9 +237,6 @@ def compare(device: Device, small: bool) -> Iterator[tuple[str, str]]:
         yield f"lanes of {lane_format.name.lower()}", "" if same else "other bits"
 
 
-# -- Times -------------------------------------------------------------------------------------
-
-
 def bucket(device: Device, size: int, steps: int) -> dict[str, float]:
     """Return medians of one bucket's times, in seconds, and the share that is hidden.
 
@@ -262,77 +252,62 @@ def bucket(device: Device, size: int, steps: int) -> dict[str, float]:
         for _ in range(times):
             torch.mm(matrix, matrix)
 
-    held, alone = [], []
-    for _ in range(steps + 1):
-        dist.barrier()
-        device.wait()
+    held: list[float] = []
+
+    def together(times: int) -> None:
         began = time.perf_counter()
         work = dist.all_reduce(tensor, async_op=True)
         held.append(time.perf_counter() - began)
-        work.wait()
-        device.wait()
-        alone.append(time.perf_counter() - began)
-    summing = median(alone[1:])
-    compute(2)
-    once = max(device.seconds(lambda: compute(5)) / 5, 1e-6)
-    agreed = torch.tensor([summing / once], device=device.place)
-    dist.all_reduce(agreed, dist.ReduceOp.MAX)
-    times = max(round(agreed.item()), 1)
-
-    def together() -> None:
-        work = dist.all_reduce(tensor, async_op=True)
         compute(times)
         work.wait()
 
-    computing, both = [], []
-    for _ in range(steps):
+    def seconds(job: Callable[[], Any]) -> float:
         dist.barrier()
-        computing.append(device.seconds(lambda: compute(times)))
-        dist.barrier()
-        both.append(device.seconds(together))
-    hidden = (summing + median(computing) - median(both)) / summing
-    return {"held": median(held[1:]), "sum": summing, "hidden": hidden}
+        return device.seconds(job)
+
+    summing = median([seconds(partial(together, 0)) for _ in range(steps + 1)][1:])
+    host = median(held[1:])
+    compute(2)
+    once = max(device.seconds(partial(compute, 5)) / 5, 1e-6)
+    agreed = torch.tensor([summing / once], device=device.place)
+    dist.all_reduce(agreed, dist.ReduceOp.MAX)
+    times = max(round(agreed.item()), 1)
+    works = {"alone": partial(compute, times), "both": partial(together, times)}
+    found = in_turns({name: partial(seconds, job) for name, job in works.items()}, steps)
+    hidden = (summing + median(found["alone"]) - median(found["both"])) / summing
+    return {"held": host, "sum": summing, "hidden": hidden}
 
 
-class Training:
-    """DDP of a transformer.
+def train(device: Device, parameters: float, hook: str, steps: int) -> dict[str, float | None]:
+    """Return the seconds of a step of a transformer, and its copies by twice the gradient's bytes.
 
     Args:
         device: that has it.
         parameters: about how many.
         hook: of p4reduce; "": none.
+        steps: how many are measured.
     """
+    torch.manual_seed(0)
+    width = WIDTH if parameters >= LAYER else 64
+    layer = torch.nn.TransformerEncoderLayer(width, 16, 4 * width, dropout=0.0, batch_first=True)
+    layers = max(round(parameters / LAYER), 1)
+    network = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+    # All ranks have made the same parameters: to copy them takes as long as a step.
+    model = DistributedDataParallel(network.to(device.place), init_sync=False)
+    if hook:
+        model.register_comm_hook(hooks.HookState(), getattr(hooks, hook))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    inputs = torch.randn(2, 64, width, device=device.place)
 
-    def __init__(self, device: Device, parameters: float, hook: str) -> None:
-        torch.manual_seed(0)
-        width = WIDTH if parameters >= LAYER else 64
-        layer = torch.nn.TransformerEncoderLayer(
-            width, 16, 4 * width, dropout=0.0, batch_first=True
-        )
-        layers = max(round(parameters / LAYER), 1)
-        network = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        # All ranks have made the same parameters: to copy them takes as long as a step.
-        self._model = DistributedDataParallel(network.to(device.place), init_sync=False)
-        if hook:
-            self._model.register_comm_hook(hooks.HookState(), getattr(hooks, hook))
-        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-3)
-        self._inputs = torch.randn(2, 64, width, device=device.place)
-        self.gradient = 4.0 * sum(one.numel() for one in network.parameters())  # bytes
+    def step() -> None:
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
 
-    def step(self) -> None:
-        """Take a step."""
-        self._optimizer.zero_grad()
-        self._model(self._inputs).square().mean().backward()
-        self._optimizer.step()
-
-
-def train(device: Device, parameters: float, hook: str, steps: int) -> dict[str, float | None]:
-    """Return a step's seconds, and its copies beside twice the gradient's bytes."""
-    training = Training(device, parameters, hook)
-    seconds = [device.seconds(training.step) for _ in range(steps + 1)][1:]
-    copied = device.copied(training.step)
-    share = None if copied is None else copied / (2 * training.gradient)
-    return {"seconds": median(seconds), "copied": share}
+    seconds = [device.seconds(step) for _ in range(steps + 1)][1:]
+    copied = device.copied(step)
+    gradient = 4.0 * sum(one.numel() for one in network.parameters())  # bytes
+    return {"seconds": median(seconds), "copied": copied and copied / (2 * gradient)}
 
 
 def be_rank(

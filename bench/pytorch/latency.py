@@ -11,6 +11,7 @@ are medians of the slowest rank's times.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from p4reduce_lab.networks.home import HomeNetwork
@@ -36,14 +37,14 @@ def rank(turns: int) -> dict[str, dict[str, float]]:
     for size, elements in SIZES.items():
         share, tensor = torch.randn(elements), torch.empty(elements)
 
-        def once(group: Any, tensor: Any = tensor, share: Any = share) -> float:
-            tensor.copy_(share)  # sums of sums would soon be infinite
-            return timed(lambda: dist.all_reduce(tensor, group=group))
+        def row(group: Any, tensor: Any = tensor, share: Any = share) -> list[float]:
+            times = []
+            for _ in range(ROW):
+                tensor.copy_(share)  # sums of sums would soon be infinite
+                times.append(timed(lambda: dist.all_reduce(tensor, group=group)))
+            return times[LEFT_OUT:]
 
-        ways = {
-            name: lambda group=group, once=once: [once(group) for _ in range(ROW)][LEFT_OUT:]
-            for name, group in groups.items()
-        }
+        ways = {name: partial(row, group) for name, group in groups.items()}
         rows = in_turns(ways, -(-turns // (ROW - LEFT_OUT)), warm_up=1)
         slowest = torch.tensor([rows[name] for name in groups], dtype=torch.float64).flatten(1)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)

@@ -21,8 +21,8 @@ and of communicating alone, and the least that a step can take: the greater of t
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bench.measure import drawn, in_turns, median_of, timed
 from bench.pages import table
-from bench.program import Option, read_options, run
-from bench.pytorch.layers import TIMEOUT, Layer, meet, run_layers
+from bench.program import Option, read_options, run, some
+from bench.pytorch.layers import Layer, meet, run_layers
+from bench.ranks import TIMEOUT
 
 LAYERS = 16
 SLOTS = 48  # of a class; the process group of DDP has more
@@ -75,17 +76,16 @@ def measure(
     with contextlib.ExitStack() as open_ones:
         comm = open_ones.enter_context(p4reduce.init(slots=SLOTS, timeout=TIMEOUT))
         ways: dict[str, Callable[[], None]] = {}
-        ends: dict[str, Callable[[], None]] = {}
-        models: dict[str, Any] = {}
+        orders: dict[str, LayerOrder] = {}
+        models: list[nn.Sequential] = []
         comms: list[p4reduce.Communicator] = [comm]
         for classes in CLASSES:
             if classes > 1:
                 more = comm.dup(slots=classes * SLOTS, urgent_slots=[SLOTS] * (classes - 1))
                 comms.append(open_ones.enter_context(more))
-            name, model = f"{classes}", network()
-            models[name] = model
-            order = LayerOrder(model, inner, group=comms[-1])
-            ways[name], ends[name] = functools.partial(backward, model), order.finish
+            models.append(network())
+            orders[str(classes)] = LayerOrder(models[-1], inner, group=comms[-1])
+            ways[str(classes)] = partial(backward, models[-1])
         plain = network()
         megabytes = width * (width + 1) * 4 / (1 << 20)
         ddp = DistributedDataParallel(plain, bucket_cap_mb=megabytes, gradient_as_bucket_view=True)
@@ -97,7 +97,7 @@ def measure(
             optimizer.step()
             optimizer.zero_grad()
 
-        ways[DDP], ends[DDP] = by_ddp, lambda: None
+        ways[DDP] = by_ddp
         layers = [np.ones(width * (width + 1), np.float32) for _ in range(LAYERS)]
 
         def communicate() -> None:
@@ -116,11 +116,12 @@ def measure(
                     ways[name]()
 
             took = timed(some_steps) / steps
-            ends[name]()
+            if name in orders:
+                orders[name].finish()
             return took
 
         works: dict[str, Callable[[], float]] = {
-            **{name: functools.partial(turn, name) for name in ways},
+            **{name: partial(turn, name) for name in ways},
             "computing": lambda: timed(lambda: backward(alone), comm.barrier),
             "communicating": lambda: timed(communicate, comm.barrier),
         }
@@ -128,7 +129,7 @@ def measure(
         times = in_turns(works, turns, warm_up=1, order=drawn(SEED))
         bits = {
             b"".join(one.detach().numpy().tobytes() for one in model.parameters())
-            for model in models.values()
+            for model in models
         }
         repeated = [one.stats.retransmissions / one.stats.frames_sent for one in comms]
     dist.destroy_process_group()
@@ -164,7 +165,7 @@ def main() -> None:
         turns=Option(5, "of each way to train"),
         steps=Option(5, "of a turn"),
     )
-    given = {name: vars(options)[name] for name in ("device", "width", "turns", "steps")}
+    given = some(options, "device", "width", "turns", "steps")
     reports = run_layers(measure, options.workers, options.bandwidth, **given)
     if not all(report["same"] for report in reports):
         raise SystemExit("the classes give different models")

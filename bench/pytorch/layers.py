@@ -10,14 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from p4reduce_lab.choice import choose
 from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 from torch import nn
 
 from bench.pytorch.over_links import join
 from bench.ranks import run_ranks
-
-TIMEOUT = 300.0  # seconds
 
 
 def run_layers(
@@ -27,11 +24,9 @@ def run_layers(
 
     Its keyword `meeting` is for `meet`.
     """
-    network = "local" if bandwidth is None else "mininet"
-    choice = choose("embedded", network, bandwidth=bandwidth)
     with tempfile.TemporaryDirectory() as directory:
         meeting = [f"{directory}/store", None if bandwidth is None else HOST_INTERFACE]
-        return run_ranks(choice, workers, function, TIMEOUT, meeting=meeting, **given)
+        return run_ranks(function, workers, bandwidth=bandwidth, meeting=meeting, **given)
 
 
 def meet(meeting: list[Any]) -> None:

@@ -35,6 +35,7 @@ from p4reduce_lab.planning.training import efficiency, even_step, step_time
 from bench import program
 from bench.pages import table
 from bench.program import Option, read_options
+from bench.pytorch.accuracy import beginning, together
 from bench.pytorch.over_links import run_over_links
 from bench.record import Record, Section
 
@@ -45,7 +46,6 @@ BACKENDS = {"p4reduce": "one switch", "gloo": "Gloo's ring"}
 SEEDS = 3  # of the emulation; the network has the first
 MOST_STEPS = 600
 SHARED_STEPS = 20
-LATE = 0.05  # of the steps: with more, the cores are the limit
 OUTPUT = Path("build/bench/scaling.json")
 PAGE = "docs/planner.md"
 GROWN_HEAD = ("ranks", "batch", "steps", "three seeds", "steps measured", "a step, predicted",
@@ -113,31 +113,36 @@ def emulation() -> dict[str, Any]:
 def grown_lines(report: dict[str, Any]) -> list[list[str]]:
     """Return rows for `GROWN_HEAD`."""
     runs = {run["ranks"]: run for run in report["runs"] if run["series"] == "grown"}
+    parameters, rate = report["emulation"]["parameters"], report["rate_mbit"]
     shown: list[list[str]] = []
     first = 0.0
     for ranks in RANKS:
         all_steps = report["emulation"]["steps"][str(ranks)]
-        steps = all_steps[0]
-        step = predicted_step(
-            "p4reduce", ranks, 1.0, report["rate_mbit"], report["emulation"]["parameters"]
-        )
-        first = first or steps * step
-        run = runs.get(ranks)
+        step = predicted_step("p4reduce", ranks, 1.0, rate, parameters)
+        total = all_steps[0] * step
+        first = first or total
         there = [one for one in all_steps if one is not None]
         missing = f", {len(there)} of {len(all_steps)} seeds" if len(there) < len(all_steps) else ""
+        measured = ["-"] * 4
+        if run := runs.get(ranks):
+            measured = [
+                str(run["steps"]),
+                f"{1e3 * run['step_seconds']:.0f} ms",
+                f"{run['seconds']:.1f} s",
+                f"{total / run['seconds'] - 1:+.1%}",
+            ]
         shown.append(
             [
                 str(ranks),
                 f"{16 * ranks:,}",
-                str(steps),
+                str(all_steps[0]),
                 f"{statistics.median(there):g} ({min(there)} to {max(there)}){missing}",
-                "-" if run is None else str(run["steps"]),
+                measured[0],
                 f"{1e3 * step:.0f} ms",
-                "-" if run is None else f"{1e3 * run['step_seconds']:.0f} ms",
-                f"{steps * step:.1f} s",
-                "-" if run is None else f"{run['seconds']:.1f} s",
-                "-" if run is None else f"{steps * step / run['seconds'] - 1:+.1%}",
-                f"{first / (steps * step):.1f}",
+                measured[1],
+                f"{total:.1f} s",
+                *measured[2:],
+                f"{first / total:.1f}",
             ]
         )
     return shown
@@ -150,9 +155,8 @@ def shared_rows(report: dict[str, Any]) -> list[dict[str, Any]]:
     et al., in which one rank has the overhead as well; for sums by the switch, whose time does not
     grow with G.
     """
-    runs = {
-        (run["backend"], run["ranks"]): run for run in report["runs"] if run["series"] == "shared"
-    }
+    shared = [run for run in report["runs"] if run["series"] == "shared"]
+    runs = {(run["backend"], run["ranks"]): run for run in shared}
     parameters, rate = report["emulation"]["parameters"], report["rate_mbit"]
     rows = []
     for backend in BACKENDS:
@@ -181,17 +185,15 @@ def shared_lines(report: dict[str, Any]) -> list[list[str]]:
     for row in shared_rows(report):
         predicted, measured = row["predicted"], row.get("measured")
         cells = [str(row["ranks"]), BACKENDS[row["backend"]], f"{1e3 * predicted['step']:.0f} ms"]
-        cells.append("-" if measured is None else f"{1e3 * measured['step']:.0f} ms")
+        cells.append(f"{1e3 * measured['step']:.0f} ms" if measured else "-")
         for name in ("alpha", "of_one"):
-            if name == "alpha" and row["backend"] != "p4reduce":
-                cells += ["-"] * 3
-                continue
-            cells.append(f"{predicted[name]:.3f}")
-            if measured is None:
-                cells += ["-"] * 2
-            else:
-                cells.append(f"{measured[name]:.3f}")
-                cells.append(f"{predicted[name] / measured[name] - 1:+.1%}")
+            three = ["-"] * 3
+            if name != "alpha" or row["backend"] == "p4reduce":
+                three[0] = f"{predicted[name]:.3f}"
+                if measured:
+                    off = predicted[name] / measured[name] - 1
+                    three[1:] = f"{measured[name]:.3f}", f"{off:+.1%}"
+            cells += three
         shown.append(cells)
     return shown
 
@@ -201,17 +203,12 @@ def record(report: dict[str, Any]) -> Record:
     late = max(run["late"] for run in report["runs"])
     said = f"Links of {report['rate_mbit']:g} Mbit/s, {1e3 * COMPUTE:.0f} ms per 16 samples; "
     said += f"computing took longer in at most {late:.0%} of a run's steps."
-    begun = {name: report[name] for name in report if name not in ("runs", "emulation")}
+    text = f"{described(report)} {said}\n\n"
     sections = (
-        Section(
-            PAGE,
-            "scaling-grown",
-            text=f"{described(report)} {said}\n\n",
-            head=GROWN_HEAD,
-            rows=grown_lines(report),
-        ),
+        Section(PAGE, "scaling-grown", text, GROWN_HEAD, grown_lines(report)),
         Section(PAGE, "scaling-shared", head=SHARED_HEAD, rows=shared_lines(report)),
     )
+    begun = beginning(report, ("runs", "emulation"))
     return Record("scaling", "python -m bench.pytorch.scaling --docs", begun, sections)
 
 
@@ -229,10 +226,7 @@ def main() -> None:
         **{"from": Option(list[Path](), "measure nothing, show these files together", Path)},
     )
     if earlier := vars(options)["from"]:
-        report, *others = [json.loads(path.read_text()) for path in earlier]
-        for other in others:
-            report["runs"] += other["runs"]
-            report |= {name: one for name, one in other.items() if name not in report}
+        report = together(earlier)
     else:
         report = {**provenance("torch"), "rate_mbit": options.rate, "runs": measure(options)}
     if "emulation" not in report and not options.network_only:

@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,34 +29,6 @@ MOMENTUM = 0.9
 WARM_UP = 10  # steps
 
 
-class Held:
-    """A DDP hook that lets computing take a fixed time, however busy the machine's cores are.
-
-    Attributes:
-        seconds: from the begin of a step to the begin of its sum.
-        late: steps whose computing took longer.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.late = 0
-        self._began = 0.0
-
-    def begin(self) -> float:
-        """A step begins; return the time."""
-        self._began = time.perf_counter()
-        return self._began
-
-    def hook(self, group: Any, bucket: Any) -> Any:
-        """Sum the gradients when it is time."""
-        left = self._began + self.seconds - time.perf_counter()
-        if left > 0:
-            time.sleep(left)
-        else:
-            self.late += 1
-        return default_hooks.allreduce_hook(group, bucket)
-
-
 @dataclass(frozen=True)
 class Trained:
     """A training.
@@ -67,14 +38,12 @@ class Trained:
         accuracy: then.
         seconds: all steps together, without looks at the test data.
         step_seconds: the median step.
-        late: share of the steps whose computing took longer than was asked for.
     """
 
     steps: int
     accuracy: float
     seconds: float
     step_seconds: float
-    late: float = 0.0
 
 
 def train(
@@ -86,8 +55,7 @@ def train(
     most_steps: int,
     *,
     to_target: bool,
-    begin: Callable[[], float] = time.perf_counter,
-    meet: Callable[[], None] = lambda: None,
+    meet: Callable[[], object] = lambda: None,
 ) -> Trained:
     """Train, with the rate by the linear rule and a warm-up.
 
@@ -99,8 +67,7 @@ def train(
         streams: of all ranks.
         most_steps: end after this number of steps.
         to_target: end at the task's accuracy, which is looked at after each step.
-        begin: called when a step begins; returns the time.
-        meet: called before each step, to wait for the other ranks.
+        meet: called when a step begins, to wait for the other ranks.
     """
     rate = min(linear_rate(RATE, BATCH * streams, BATCH), MOST_RATE)
     optimiser = torch.optim.SGD(model.parameters(), rate, momentum=MOMENTUM)
@@ -111,7 +78,7 @@ def train(
         batches = [task.batch(draw) for draw in draws]
         images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
         meet()
-        began = begin()
+        began = time.perf_counter()
         optimiser.zero_grad()
         nn.functional.cross_entropy(model(images), labels).backward()
         optimiser.step()
@@ -141,15 +108,13 @@ def parameters() -> int:
 
 
 def train_rank(
-    backend: str,
-    store: str,
-    streams: int,
-    compute: float,
-    steps: int,
-    to_target: bool,
-    seed: int,
+    backend: str, store: str, streams: int, compute: float, steps: int, to_target: bool, seed: int
 ) -> dict[str, float]:
-    """What each rank does: trains; computing takes `compute` seconds for a stream's batch."""
+    """What each rank does: trains; computing takes `compute` seconds for a stream's batch.
+
+    Whatever else the cores do: what computing takes less is slept before the sum. "late" is the
+    share of the steps whose computing took longer.
+    """
     join(backend, store)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     task = cnn_task(seed)
@@ -158,19 +123,23 @@ def train_rank(
         task.network(False), bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
     )
     mine = range(rank, streams, ranks)
-    held = Held(compute * len(mine))
-    # A lambda, as DDP looks at the annotations of a function.
-    model.register_comm_hook(None, lambda group, bucket: held.hook(group, bucket))
-    trained = train(
-        model,
-        task,
-        seed,
-        mine,
-        streams,
-        steps,
-        to_target=to_target,
-        begin=held.begin,
-        meet=dist.barrier,
-    )
+    late, due = 0, 0.0
+
+    def begin() -> None:
+        nonlocal due
+        dist.barrier()
+        due = time.perf_counter() + compute * len(mine)
+
+    def hold(group, bucket):  # type: ignore[no-untyped-def]  # DDP looks at annotations
+        nonlocal late
+        left = due - time.perf_counter()
+        if left > 0:
+            time.sleep(left)
+        else:
+            late += 1
+        return default_hooks.allreduce_hook(group, bucket)
+
+    model.register_comm_hook(None, hold)
+    trained = train(model, task, seed, mine, streams, steps, to_target=to_target, meet=begin)
     dist.destroy_process_group()
-    return {**asdict(trained), "late": held.late / trained.steps}
+    return {**asdict(trained), "late": late / trained.steps}

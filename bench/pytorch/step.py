@@ -37,7 +37,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bench.measure import in_turns, timed
-from bench.program import Option, read_options, run
+from bench.program import Option, read_options, run, some
 from bench.pytorch.layers import Layer, meet, run_layers
 
 LAYERS = 8
@@ -80,10 +80,7 @@ def measure(batch: int, device: float, meeting: list[Any]) -> dict[str, Any]:
     def step() -> float:
         """Return the seconds of the backward pass."""
         model.zero_grad(set_to_none=False)
-        loss = model(inputs).square().mean()
-        began = time.perf_counter()
-        loss.backward()
-        return time.perf_counter() - began
+        return timed(model(inputs).square().mean().backward)
 
     def completing() -> float:
         """CPU seconds of the thread that completes futures, so far."""
@@ -97,8 +94,8 @@ def measure(batch: int, device: float, meeting: list[Any]) -> dict[str, Any]:
     buckets.clear()
     before = completing()
     step()
-    count = len(buckets)
     last = [one.clone() for one in buckets]
+    more: dict[str, list[float]] = {"first": [], "backward": [], "backward_alone": []}
 
     def communicate() -> None:
         works = [dist.all_reduce(one, dist.ReduceOp.AVG, async_op=True) for one in last]
@@ -107,18 +104,14 @@ def measure(batch: int, device: float, meeting: list[Any]) -> dict[str, Any]:
 
     def compute() -> None:
         with model.no_sync():
-            alone.append(step())
-
-    first: list[float] = []
-    backward: list[float] = []
-    alone: list[float] = []  # the backward pass without communicating
+            more["backward_alone"].append(step())
 
     def whole() -> float:
         dist.barrier()
         began = time.perf_counter()
         firsts.clear()
-        backward.append(step())
-        first.append(firsts[0] - began)
+        more["backward"].append(step())
+        more["first"].append(firsts[0] - began)
         return time.perf_counter() - began
 
     ways: dict[str, Callable[[], float]] = {
@@ -126,44 +119,45 @@ def measure(batch: int, device: float, meeting: list[Any]) -> dict[str, Any]:
         "computing": lambda: timed(compute, dist.barrier),
         "communicating": lambda: timed(communicate, dist.barrier),
     }
-    found = in_turns(ways, STEPS)
+    times = in_turns(ways, STEPS) | more
     completed = completing() - before
     dist.destroy_process_group()
-    medians = {"first": first, "backward": backward, "backward_alone": alone, **found}
     return {
-        "buckets": count,
+        "buckets": len(last),
         "hook": statistics.median(called),
         "completing": completed / len(called),
-        **{name: statistics.median(times) for name, times in medians.items()},
+        **{name: statistics.median(each) for name, each in times.items()},
     }
 
 
-def lines(figures: dict[str, Any], bandwidth: float | None) -> list[str]:
+def lines(figures: dict[str, Any], bandwidth: float | None) -> str:
     """The figures, for people."""
-    python = figures["hook"] + figures["completing"]
-    text = [
-        f"{figures['buckets']} buckets; CPU time of a bucket in Python: {python * 1e3:.2f} ms "
-        f"({figures['hook'] * 1e3:.2f} in the hook, {figures['completing'] * 1e3:.2f} to complete)"
-    ]
-    if bandwidth is not None:
-        step, computing, sending = (figures[key] for key in ("step", "computing", "communicating"))
-        bucket = sending / figures["buckets"]
-        bound = 1.15 * max(computing, sending) + bucket
-        least = max(figures["first"] + sending, computing + bucket)
-        backward, alone = figures["backward"], figures["backward_alone"]
-        backward_bound = 1.15 * max(alone, sending) + bucket
-        text += [
-            f"at {bandwidth:g} Mbit/s: computing {computing * 1e3:.0f} ms, communicating "
-            f"{sending * 1e3:.0f} ms in {figures['buckets']} buckets, a step {step * 1e3:.0f} ms",
-            f"1.15 times the greater and one bucket: {bound * 1e3:.0f} ms; "
-            f"a step takes {step / bound:.2f} times that",
-            f"the first bucket is full after {figures['first'] * 1e3:.0f} ms, so DDP can take no "
-            f"less than {least * 1e3:.0f} ms; a step takes {step / least:.2f} times that",
-            f"the backward pass: {alone * 1e3:.0f} ms alone, {backward * 1e3:.0f} ms with the "
-            f"communicating; the bound of the same form is {backward_bound * 1e3:.0f} ms, and it "
-            f"takes {backward / backward_bound:.2f} times that",
-        ]
-    return text
+    count = figures.pop("buckets")
+    ms = {name: 1e3 * seconds for name, seconds in figures.items()}
+    text = (
+        f"{count} buckets; CPU time of a bucket in Python: {ms['hook'] + ms['completing']:.2f} ms "
+        f"({ms['hook']:.2f} in the hook, {ms['completing']:.2f} to complete)"
+    )
+    if bandwidth is None:
+        return text
+    step, computing, sending = (ms[key] for key in ("step", "computing", "communicating"))
+    bucket = sending / count
+    bound = 1.15 * max(computing, sending) + bucket
+    least = max(ms["first"] + sending, computing + bucket)
+    backward, alone = ms["backward"], ms["backward_alone"]
+    backward_bound = 1.15 * max(alone, sending) + bucket
+    return (
+        f"{text}\n"
+        f"at {bandwidth:g} Mbit/s: computing {computing:.0f} ms, communicating {sending:.0f} ms in "
+        f"{count} buckets, a step {step:.0f} ms\n"
+        f"1.15 times the greater and one bucket: {bound:.0f} ms; a step takes {step / bound:.2f} "
+        "times that\n"
+        f"the first bucket is full after {ms['first']:.0f} ms, so DDP can take no less than "
+        f"{least:.0f} ms; a step takes {step / least:.2f} times that\n"
+        f"the backward pass: {alone:.0f} ms alone, {backward:.0f} ms with the communicating; the "
+        f"bound of the same form is {backward_bound:.0f} ms, and it takes "
+        f"{backward / backward_bound:.2f} times that"
+    )
 
 
 def main() -> None:
@@ -175,10 +169,10 @@ def main() -> None:
         device=Option(0.0, "milliseconds of a layer"),
         bandwidth=Option(None, "of a link, in Mbit/s; takes root", float),
     )
-    given = {"batch": options.batch, "device": options.device}
+    given = some(options, "batch", "device")
     found = run_layers(measure, options.workers, options.bandwidth, **given)[0]
     print(describe(machine()))
-    print("\n".join(lines(found, options.bandwidth)))
+    print(lines(found, options.bandwidth))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from bench.methods.check import compare
 from bench.methods.entries import ENTRIES
 from bench.methods.page import choice, rows_of
 from bench.methods.program import Program
-from bench.methods.row import Row
+from bench.methods.single import Row
 from bench.methods.tasks import tasks
 
 COLUMNS = [
@@ -98,9 +98,10 @@ def test_the_same_over_the_switch(seed: int) -> None:
     """
     task = next(task for task in tasks(seed, (3, 3)) if task.name == "diabetes")
     for row in compare([("gd", task), ("lag-wk", task)], 20, seed, (3, 3)):
-        assert f"{row.gaps[0]:.6g}" == f"{row.gaps[1]:.6g}" == f"{row.gaps[2]:.6g}"
-        assert row.up[0] <= row.up[1] <= 1.2 * row.up[0]
-        assert 0.9 * row.down[0] <= row.down[1] <= 1.2 * row.down[0]
+        assert len({f"{gap:.6g}" for gap in row["gaps"]}) == 1
+        (up, up_there), (down, down_there) = row["up"], row["down"]
+        assert up <= up_there <= 1.2 * up
+        assert 0.9 * down <= down_there <= 1.2 * down
 
 
 def test_halves_count_as_what_they_are() -> None:
