@@ -15,16 +15,8 @@ from p4reduce_lab.demo.config import TrainingConfig
 from p4reduce_lab.demo.training.data import load_digits
 from p4reduce_lab.demo.training.sgd import SgdStep, train
 
-NAMES = [
-    "none",
-    "topk:0.1",
-    "topk:0.03",
-    "randomk:0.1",
-    "randomk:0.3",
-    "topk:0.3",
-    "threshold:0.01",
-    "cat",
-]
+NAMES = ("none", "topk:0.1", "topk:0.03", "randomk:0.1", "randomk:0.3", "topk:0.3",
+         "threshold:0.01", "cat")  # fmt: skip
 OPTIMISERS = ((0.9, 0.1), (0.0, 1.0))  # momentum, rate
 
 Floats = npt.NDArray[np.float32]

@@ -2,7 +2,7 @@
 """One rank of the runs over the switch; run.py starts it with `p4reduce-lab exec`.
 
 Trains each task with each compression, all gradients summed by the switch, and has rank 0 write
-what was counted: frames and bytes of its own communicator, loss, accuracy, level and alpha.
+what was counted: bytes of its own communicator, loss and accuracy.
 """
 
 from __future__ import annotations
@@ -28,19 +28,9 @@ from study import AGREED, CAT, LANES, MEMORY_CAT, UNCOMPRESSED, switch_link
 from tasks import TASKS, Task
 
 RADIO_METHOD = "CAT for IEEE 802.15.4"
-PACKETS = {
-    "CAT for Ethernet packets": Packets.ethernet(),
-    RADIO_METHOD: Packets.ieee802154(),
-}
-METHODS = (
-    UNCOMPRESSED,
-    "top 2 blocks",
-    CAT,
-    CAT + AGREED,
-    MEMORY_CAT,
-    MEMORY_CAT + AGREED,
-    *PACKETS,
-)
+PACKETS = {"CAT for Ethernet packets": Packets.ethernet(), RADIO_METHOD: Packets.ieee802154()}
+METHODS = (UNCOMPRESSED, "top 2 blocks", CAT, CAT + AGREED, MEMORY_CAT, MEMORY_CAT + AGREED,
+           *PACKETS)  # fmt: skip
 
 
 def compressor(method: str, task: Task, rank: int, feedback: bool) -> Compressor:
@@ -78,27 +68,16 @@ def main() -> None:
             reduce = CompressedAllreduce(communicator, made)
             trace = run_rank(task, communicator.rank, reduce, given.steps, moved)
             after, ended = communicator.stats, time.perf_counter()
-            counted = {
-                name: getattr(after, name) - getattr(before, name)
-                for name in (
-                    "frames_sent",
-                    "bytes_sent",
-                    "frames_received",
-                    "bytes_received",
-                    "retransmissions",
-                )
-            }
+            counts = ("bytes_sent", "bytes_received", "retransmissions")
             results.append(
                 {
                     "method": method,
                     "steps": trace.steps,
                     "losses": trace.losses,
-                    "levels": [level[0] for level in trace.levels],
-                    "alphas": trace.alphas,
                     "accuracy": trace.accuracy,
                     "moved": [count - trace.moved[0] for count in trace.moved[1:]],
                     "seconds": ended - began,
-                    **counted,
+                    **{name: getattr(after, name) - getattr(before, name) for name in counts},
                 }
             )
         communicator.barrier()

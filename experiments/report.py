@@ -1,28 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, step-by-step figures and pictures of the experiments."""
+"""Tables and pictures of the experiments."""
 
 from __future__ import annotations
 
-import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from p4reduce_lab.plots import in_style
-from PIL import Image
-from simulate import Trace
-from study import AGREED, BANDWIDTH, CAT, MEMORY_CAT, RADIO, UNCOMPRESSED, Outcome
-
-from bench.pages import table
-
-mpl.use("Agg")
-from matplotlib import pyplot as plt
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
+from p4reduce_lab.plots import in_style, new_figure
+from PIL import Image
+from study import AGREED, BANDWIDTH, CAT, MEMORY_CAT, RADIO, SYSTEM, UNCOMPRESSED, Outcome
+
+from bench.pages import table
 
 WIDTH, DPI = 11.0, 100  # inches, dots an inch: read at the width of a page
 # One colour is one thing in all pictures: a link here, a method in STYLES. Most are Okabe and
@@ -32,7 +27,7 @@ LINK_COLOURS = {
     "affine": "#A6761D",
     "Ethernet packets": "#56B4E9",
     "IEEE 802.15.4": "#CC79A7",
-    "this system": "#D1495B",  # as the switch has in the demo's picture
+    SYSTEM: "#D1495B",  # as the switch has in the demo's picture
 }
 TOP_BLOCKS_COLOUR = "#0072B2"
 _DASHED = (0, (4, 2))
@@ -57,7 +52,7 @@ LIMITED = {"Ethernet packets": BANDWIDTH, "IEEE 802.15.4": RADIO}
 
 def number(value: float | None) -> str:
     """Three digits, or a dash for what was not reached."""
-    if value is None or not np.isfinite(value):
+    if value is None:
         return "-"
     return f"{value:.3g}" if value < 1000 else f"{value:.2e}".replace("e+0", "e")
 
@@ -70,125 +65,63 @@ def groups(outcomes: list[Outcome]) -> dict[tuple[str, str, bool], list[Outcome]
     return result
 
 
-def _levels(outcome: Outcome) -> str:
-    levels = np.array(outcome.trace.levels)
-    return f"{levels.min()} / {np.median(levels):.0f} / {levels.max()}"
+def cats(outcomes: list[Outcome]) -> Iterator[tuple[Outcome, Outcome, Outcome | None]]:
+    """Each run of CAT, with the uncompressed one and the best fixed level that arrived."""
+    for group in groups(outcomes).values():
+        reached = [one for one in group if one.fixed and one.cost is not None]
+        best = min(reached, key=lambda one: one.cost or 0.0, default=None)
+        dense = next(one for one in group if one.method == UNCOMPRESSED)
+        for cat in group:
+            if cat.method.startswith(CAT):
+                yield cat, dense, best
 
 
 def comparison(outcomes: list[Outcome]) -> str:
     """CAT against the best fixed level, one row a task, link, feedback and kind of CAT."""
     rows = []
-    for (task, link, feedback), group in groups(outcomes).items():
-        reached = [one for one in group if one.fixed and one.cost is not None]
-        best = min(reached, key=lambda one: one.cost or 0.0, default=None)
-        dense = next(one for one in group if one.method == UNCOMPRESSED)
-        for cat in (one for one in group if one.method.startswith(CAT)):
-            comparable = best is not None and best.cost is not None and cat.cost is not None
-            ratio = f"{cat.cost / best.cost:.2f}" if comparable else "-"  # type: ignore[operator,union-attr]
-            saved = f"{dense.cost / cat.cost:.1f}" if dense.cost and cat.cost else "-"
-            rows.append(
-                [
-                    task,
-                    link + (" (s)" if link == "this system" else " (bits)"),
-                    "yes" if feedback else "no",
-                    number(dense.cost),
-                    f"{number(best.cost)} ({best.method}, {best.steps})" if best else "-",
-                    cat.method,
-                    f"{number(cat.cost)} ({cat.steps}{'' if cat.cost else ', not reached'})",
-                    _levels(cat),
-                    f"**{ratio}**",
-                    saved,
-                ]
-            )
-    head = [
-        "task",
-        "link",
-        "feedback",
-        "uncompressed",
-        "best fixed (level, steps)",
-        "method",
-        "its cost (steps)",
-        "T min / median / max",
-        "CAT / best fixed",
-        "uncompressed / CAT",
-    ]
+    for cat, dense, best in cats(outcomes):
+        levels = np.array(cat.trace.levels)
+        ratio = f"{cat.cost / best.cost:.2f}" if best and best.cost and cat.cost else "-"
+        rows.append(
+            [
+                cat.task,
+                cat.link + (" (s)" if cat.link == SYSTEM else " (bits)"),
+                "yes" if cat.feedback else "no",
+                number(dense.cost),
+                f"{number(best.cost)} ({best.method}, {best.steps})" if best else "-",
+                cat.method,
+                f"{number(cat.cost)} ({cat.steps}{'' if cat.cost else ', not reached'})",
+                f"{levels.min()} / {np.median(levels):.0f} / {levels.max()}",
+                f"**{ratio}**",
+                f"{dense.cost / cat.cost:.1f}" if dense.cost and cat.cost else "-",
+            ]
+        )
+    head = ("task", "link", "feedback", "uncompressed", "best fixed (level, steps)", "method",
+            "its cost (steps)", "T min / median / max", "CAT / best fixed",
+            "uncompressed / CAT")  # fmt: skip
     return table(head, rows)
 
 
 def short_comparison(outcomes: list[Outcome]) -> str:
     """Cost by that of the best fixed level, and how many times less it is than uncompressed."""
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
-    columns: list[str] = []
-    for (task, link, feedback), group in groups(outcomes).items():
-        costs = [one.cost for one in group if one.fixed and one.cost is not None]
-        dense = next(one for one in group if one.method == UNCOMPRESSED)
-        for cat in (one for one in group if one.method.startswith(CAT)):
-            column = link + AGREED * cat.method.endswith(AGREED)
-            if column not in columns:
-                columns.append(column)
-            told = "not reached"
-            if costs and cat.cost and dense.cost:
-                told = f"{cat.cost / min(costs):.2f}, {dense.cost / cat.cost:.1f}"
-            key = (task, "yes" if feedback else "no", cat.method.removesuffix(AGREED))
-            rows.setdefault(key, {})[column] = told
+    columns: dict[str, None] = {}
+    for cat, dense, best in cats(outcomes):
+        column = cat.link + AGREED * cat.method.endswith(AGREED)
+        columns[column] = None
+        told = "not reached"
+        if best and best.cost and cat.cost and dense.cost:
+            told = f"{cat.cost / best.cost:.2f}, {dense.cost / cat.cost:.1f}"
+        key = (cat.task, "yes" if cat.feedback else "no", cat.method.removesuffix(AGREED))
+        rows.setdefault(key, {})[column] = told
     cells = [[*key, *(row.get(column, "") for column in columns)] for key, row in rows.items()]
     return table(["task", "feedback", "method", *columns], cells)
-
-
-def write_steps(outcomes: list[Outcome], path: Path) -> None:
-    """CSV: T, alpha, cost and loss of each step of each run."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(
-            ["task", "link", "feedback", "method", "step", "mean T", "alpha", "cost so far", "loss"]
-        )
-        for outcome in outcomes:
-            trace = outcome.trace
-            losses = dict(zip(trace.steps, trace.losses, strict=True))
-            for step, (level, alpha) in enumerate(
-                zip(trace.levels, trace.alphas, strict=True), start=1
-            ):
-                writer.writerow(
-                    [
-                        outcome.task,
-                        outcome.link,
-                        int(outcome.feedback),
-                        outcome.method,
-                        step,
-                        f"{np.mean(level):g}",
-                        f"{alpha:.4g}",
-                        f"{outcome.paid[step - 1]:.6g}",
-                        f"{losses[step]:.6g}" if step in losses else "",
-                    ]
-                )
-
-
-def read_steps(path: Path) -> list[Outcome]:
-    """What `write_steps` wrote, as far as the pictures need it."""
-    runs: dict[tuple[str, str, bool, str], list[dict[str, str]]] = {}
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            key = (row["task"], row["link"], row["feedback"] == "1", row["method"])
-            runs.setdefault(key, []).append(row)
-    outcomes = []
-    for (task, link, feedback, method), rows in runs.items():
-        measured = [row for row in rows if row["loss"]]
-        trace = Trace(
-            levels=[[float(row["mean T"])] for row in rows],  # type: ignore[list-item]
-            alphas=[float(row["alpha"]) for row in rows],
-            steps=[int(row["step"]) for row in measured],
-            losses=[float(row["loss"]) for row in measured],
-        )
-        paid = np.array([float(row["cost so far"]) for row in rows])
-        outcomes.append(Outcome(task, link, method, feedback, None, len(rows), trace, paid))
-    return outcomes
 
 
 def save(figure: Any, path: Path) -> None:
     """PNG with a palette, a third of the size: these are lines on white."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
-    plt.close(figure)
     with Image.open(buffer) as image:
         image.convert("RGB").quantize(128).save(path, optimize=True)
 
@@ -212,28 +145,22 @@ def _limits(group: list[Outcome]) -> tuple[float, float]:
 
 
 @in_style
-def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: bool) -> list[Path]:
+def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: bool) -> None:
     """Loss against bits, or seconds on the limited links: a row a task, a column a link.
 
-    Returns the file drawn, if there is something to draw.
+    Without a run there is no file.
     """
     kept = {
         key: group
         for key, group in groups(outcomes).items()
-        if key[2] == feedback and (not seconds or key[1] in (*LIMITED, "this system"))
+        if key[2] == feedback and (not seconds or key[1] in (*LIMITED, SYSTEM))
     }
     if not kept:
-        return []
+        return
     tasks = list(dict.fromkeys(task for task, _, _ in kept))
     links = list(dict.fromkeys(link for _, link, _ in kept))
-    figure, grid = plt.subplots(
-        len(tasks),
-        len(links),
-        figsize=(WIDTH, 1.9 * len(tasks) + 1.2),
-        squeeze=False,
-        sharey="row",
-        layout="constrained",
-    )
+    figure = new_figure(WIDTH, 1.9 * len(tasks) + 1.2)
+    grid = figure.subplots(len(tasks), len(links), squeeze=False, sharey="row")
     for i, task in enumerate(tasks):
         low, high = _limits([one for key, group in kept.items() if key[0] == task for one in group])
         for j, link in enumerate(links):
@@ -247,7 +174,7 @@ def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: b
             if group is None:
                 axes.axis("off")
                 continue
-            own = link == "this system"
+            own = link == SYSTEM
             for outcome in group:
                 _curve(axes, outcome, 1 / LIMITED[link] if seconds and not own else 1.0)
             axes.set_xscale("log")
@@ -258,42 +185,25 @@ def plot_grid(outcomes: list[Outcome], feedback: bool, path: Path, *, seconds: b
                 axes.set_xlabel(unit)
     methods = dict.fromkeys(one.method for group in kept.values() for one in group if not one.fixed)
     _legend(figure, [(method, STYLES[method]) for method in STYLES if method in methods])
-    bar = figure.colorbar(
-        ScalarMappable(FIXED_NORM, FIXED_COLOURS),
-        ax=grid,
-        location="right",
-        fraction=0.02,
-        aspect=60,
-        pad=0.01,
-    )
+    scale = ScalarMappable(FIXED_NORM, FIXED_COLOURS)
+    bar = figure.colorbar(scale, ax=grid, location="right", fraction=0.02, aspect=60, pad=0.01)
     bar.set_label("fixed level T (elements; this system: blocks)")
     save(figure, path)
-    return [path]
 
 
 @in_style
-def plot_levels(outcomes: list[Outcome], path: Path) -> list[Path]:
-    """T and alpha over the steps of CAT with feedback: the paper's rule dashed, ours broad.
-
-    Returns the file drawn, if there is something to draw.
-    """
-    cats = [one for one in outcomes if one.method in (CAT, MEMORY_CAT) and one.feedback]
-    tasks = list(dict.fromkeys(one.task for one in cats))
-    links = list(dict.fromkeys(cat.link for cat in cats))
-    if not cats:
-        return []
-    figure, grid = plt.subplots(
-        2,
-        len(tasks),
-        figsize=(WIDTH, 5.4),
-        squeeze=False,
-        sharex="col",
-        sharey="row",
-        layout="constrained",
-    )
+def plot_levels(outcomes: list[Outcome], path: Path) -> None:
+    """T and alpha over the steps of CAT with feedback: the paper's rule dashed, ours broad."""
+    shown = [one for one in outcomes if one.method in (CAT, MEMORY_CAT) and one.feedback]
+    tasks = list(dict.fromkeys(one.task for one in shown))
+    links = list(dict.fromkeys(one.link for one in shown))
+    if not shown:
+        return
+    figure = new_figure(WIDTH, 5.4)
+    grid = figure.subplots(2, len(tasks), squeeze=False, sharex="col", sharey="row")
     for j, task in enumerate(tasks):
         above, below = grid[0][j], grid[1][j]
-        for one in (cat for cat in cats if cat.task == task):
+        for one in (one for one in shown if one.task == task):
             steps = np.arange(1, len(one.trace.levels) + 1)
             style = {"color": LINK_COLOURS[one.link], **RULES[one.method]}
             above.plot(steps, np.mean(one.trace.levels, axis=1), **style)
@@ -311,15 +221,13 @@ def plot_levels(outcomes: list[Outcome], path: Path) -> list[Path]:
     styles += [(method, {"color": "0.2", **rule}) for method, rule in RULES.items()]
     _legend(figure, styles)
     save(figure, path)
-    return [path]
 
 
 @in_style
 def plot_switch(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Loss against bytes that a rank's communicator counted, up and down together."""
-    figure, grid = plt.subplots(
-        1, len(runs), figsize=(WIDTH, 4.6), squeeze=False, layout="constrained"
-    )
+    figure = new_figure(WIDTH, 4.6)
+    grid = figure.subplots(1, len(runs), squeeze=False)
     methods = dict.fromkeys(result["method"] for results in runs.values() for result in results)
     styles = {method: STYLES.get(method) or _other_style(method) for method in methods}
     for axes, (task, results) in zip(grid[0], runs.items(), strict=True):
@@ -344,10 +252,5 @@ def _legend(figure: Any, styles: list[tuple[str, dict[str, Any]]]) -> None:
     """One for all panels, above them."""
     lines = [Line2D([], [], label=label, **style) for label, style in styles]
     columns = len(lines) if len(lines) <= 5 else -(-len(lines) // 2)
-    figure.legend(
-        handles=lines,
-        loc="outside upper center",
-        ncols=columns,
-        fontsize=10,
-        handlelength=3.2,
-    )
+    place = {"loc": "outside upper center", "ncols": columns}
+    figure.legend(handles=lines, fontsize=10, handlelength=3.2, **place)

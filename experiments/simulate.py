@@ -17,7 +17,6 @@ from p4reduce.compression import (
     CostModel,
     Scheme,
     SwitchLink,
-    Uncompressed,
     nonzero_blocks,
 )
 from tasks import Task, Vector
@@ -139,8 +138,3 @@ def spent(trace: Trace, task: Task, cost: CostModel, scheme: Scheme, unit: int) 
     if trace.proposed:
         prices = prices + cost.dense_cost(Scheme.SPARSE.encoding(trace.proposed))
     return np.cumsum(prices.mean(axis=1))
-
-
-def uncompressed(ranks: int) -> Callable[[int], Compressor]:
-    """Maker of compressors that send everything."""
-    return lambda rank: Uncompressed(world_size=ranks)

@@ -19,8 +19,9 @@ from p4reduce.compression import (
     Scheme,
     SwitchLink,
     TopK,
+    Uncompressed,
 )
-from simulate import Trace, run, spent, uncompressed
+from simulate import Trace, run, spent
 from tasks import Task
 
 BANDWIDTH, ROUND_TRIP = 1e7, 1e-3
@@ -33,6 +34,7 @@ ELEMENT_MODELS: dict[str, CostModel] = {
     "Ethernet packets": Packets.ethernet(),
     "IEEE 802.15.4": Packets.ieee802154(),
 }
+SYSTEM = "this system"
 LANES = 256
 UNCOMPRESSED = "uncompressed"
 CAT, MEMORY_CAT, AGREED = "CAT", "CAT with memory", ", blocks agreed"
@@ -70,129 +72,103 @@ def switch_link(ranks: int) -> SwitchLink:
     return SwitchLink(ranks, BANDWIDTH, ROUND_TRIP)
 
 
-def target_loss(dense: Trace, start: float, share: float) -> float:
-    """The loss at which `share` of what the uncompressed run gains has been gained."""
-    return start - share * (start - min(dense.losses))
+def uncompressed(task: Task, steps: int, share: float) -> tuple[Trace, float]:
+    """The run that others are measured against, and the loss at a share of what it gains."""
+    dense = run(task, lambda rank: Uncompressed(world_size=task.ranks), steps=steps)
+    start = task.loss(task.start())
+    return dense, start - share * (start - min(dense.losses))
 
 
-def _outcome(
-    task: Task,
-    link: str,
-    model: CostModel,
-    method: str,
-    feedback: bool,
-    trace: Trace,
-    target: float,
-    unit: int,
-) -> Outcome:
-    if method == UNCOMPRESSED and not isinstance(model, SwitchLink):
-        price = model.dense_cost(Scheme.SPARSE.encoding(task.dimension, unit))
-        paid = price * np.arange(1.0, len(trace.levels) + 1)
-    else:
-        paid = spent(trace, task, model, Scheme.SPARSE, unit)
-    reached = trace.steps_to(target)
-    cost = float(paid[reached - 1]) if reached else None
-    steps = reached or len(trace.levels)
-    return Outcome(task.title, link, method, feedback, cost, steps, trace, paid)
+@dataclass(frozen=True)
+class Study:
+    """What is run of a task, with feedback or without.
+
+    Attributes:
+        task: that one.
+        dense: its run without compression.
+        target: loss at which a run ends.
+        steps: at most.
+        feedback: error feedback.
+        say: is called with each training that begins.
+    """
+
+    task: Task
+    dense: Trace
+    target: float
+    steps: int
+    feedback: bool
+    say: Callable[[str], None]
+
+    def elements(self, levels: list[int]) -> Iterator[Outcome]:
+        """Elements chosen one by one, by the paper's models. A fixed level runs once for all."""
+        sweep = {f"T = {level}": self._fixed(level, 1) for level in levels}
+        for link, model in ELEMENT_MODELS.items():
+            yield self._priced(link, model, UNCOMPRESSED, self.dense, 1)
+            for method, trace in sweep.items():
+                yield self._priced(link, model, method, trace, 1)
+            yield from self._cats(link, model, 1)
+
+    def blocks(self) -> Iterator[Outcome]:
+        """Whole blocks, priced in seconds by what the switch's protocol moves."""
+        model = switch_link(self.task.ranks)
+        yield self._priced(SYSTEM, model, UNCOMPRESSED, self.dense, LANES)
+        for level in powers(-(-self.task.dimension // LANES)):
+            trace = self._fixed(level, LANES)
+            yield self._priced(SYSTEM, model, f"T = {level}", trace, LANES)
+        yield from self._cats(SYSTEM, model, LANES)
+        yield from self._cats(SYSTEM, model, LANES, Agreement.BLOCKS)
+
+    def _train(self, what: str, make: Callable[[int], Compressor]) -> Trace:
+        self.say(f"{self.task.title}: {what}, feedback {self.feedback}")
+        return run(self.task, make, target=self.target, steps=self.steps)
+
+    def _fixed(self, level: int, unit: int) -> Trace:
+        density = level / -(-self.task.dimension // unit)
+
+        def make(rank: int) -> Compressor:
+            return TopK(
+                world_size=self.task.ranks,
+                unit=unit,
+                density=density,
+                error_feedback=self.feedback,
+            )
+
+        return self._train(f"fixed T = {level}", make)
+
+    def _cats(
+        self, link: str, model: CostModel, unit: int, agreement: Agreement = Agreement.OWN
+    ) -> Iterator[Outcome]:
+        """By the paper's rule; with feedback also by the one that counts on it."""
+        kinds: dict[str, type[Cat]] = {CAT: Cat}
+        if self.feedback:
+            kinds[MEMORY_CAT] = MemoryCat
+        for method, kind in kinds.items():
+
+            def make(rank: int, kind: type[Cat] = kind) -> Compressor:
+                return kind(
+                    world_size=self.task.ranks,
+                    unit=unit,
+                    cost=model,
+                    error_feedback=self.feedback,
+                    agreement=agreement,
+                    seed=rank,
+                )
+
+            name = method + AGREED * (agreement is Agreement.BLOCKS)
+            yield self._priced(link, model, name, self._train(f"{name}, {link}", make), unit)
+
+    def _priced(self, link: str, model: CostModel, method: str, trace: Trace, unit: int) -> Outcome:
+        if method == UNCOMPRESSED and not isinstance(model, SwitchLink):
+            price = model.dense_cost(Scheme.SPARSE.encoding(self.task.dimension, unit))
+            paid = price * np.arange(1.0, len(trace.levels) + 1)
+        else:
+            paid = spent(trace, self.task, model, Scheme.SPARSE, unit)
+        reached = trace.steps_to(self.target)
+        cost = float(paid[reached - 1]) if reached else None
+        steps = reached or len(trace.levels)
+        return Outcome(self.task.title, link, method, self.feedback, cost, steps, trace, paid)
 
 
-def elements(
-    task: Task,
-    levels: list[int],
-    target: float,
-    dense: Trace,
-    feedback: bool,
-    steps: int,
-    say: Callable[[str], None],
-) -> Iterator[Outcome]:
-    """Elements chosen one by one, priced by the paper's models. A fixed level runs once for all."""
-    sweep = {}
-    for level in levels:
-        say(f"{task.title}: fixed T = {level}, feedback {feedback}")
-        sweep[level] = run(task, _topk(task, level, 1, feedback), target=target, steps=steps)
-    for link, model in ELEMENT_MODELS.items():
-        yield _outcome(task, link, model, UNCOMPRESSED, feedback, dense, target, 1)
-        for level, trace in sweep.items():
-            yield _outcome(task, link, model, f"T = {level}", feedback, trace, target, 1)
-        for method, kind in kinds(feedback):
-            say(f"{task.title}: {method}, {link}, feedback {feedback}")
-            trace = run(task, _cat(kind, task, model, 1, feedback), target=target, steps=steps)
-            yield _outcome(task, link, model, method, feedback, trace, target, 1)
-
-
-def blocks(
-    task: Task,
-    levels: list[int],
-    target: float,
-    dense: Trace,
-    feedback: bool,
-    steps: int,
-    say: Callable[[str], None],
-) -> Iterator[Outcome]:
-    """Whole blocks, priced in seconds by what the switch's protocol moves."""
-    link, name = switch_link(task.ranks), "this system"
-    yield _outcome(task, name, link, UNCOMPRESSED, feedback, dense, target, LANES)
-    for level in levels:
-        say(f"{task.title}: fixed {level} blocks, feedback {feedback}")
-        trace = run(task, _topk(task, level, LANES, feedback), target=target, steps=steps)
-        yield _outcome(task, name, link, f"T = {level}", feedback, trace, target, LANES)
-    for agreement, suffix in ((Agreement.OWN, ""), (Agreement.BLOCKS, AGREED)):
-        for method, kind in kinds(feedback):
-            say(f"{task.title}: {method}{suffix} on blocks, feedback {feedback}")
-            make = _cat(kind, task, link, LANES, feedback, agreement)
-            trace = run(task, make, target=target, steps=steps)
-            yield _outcome(task, name, link, method + suffix, feedback, trace, target, LANES)
-
-
-def element_runs(levels: list[int], feedback: bool) -> int:
-    """How many trainings `elements` does."""
-    return len(levels) + len(ELEMENT_MODELS) * len(kinds(feedback))
-
-
-def block_runs(levels: list[int], feedback: bool) -> int:
-    """How many trainings `blocks` does."""
-    return len(levels) + 2 * len(kinds(feedback))
-
-
-def kinds(feedback: bool) -> list[tuple[str, type[Cat]]]:
-    """The paper's rule; with feedback also the one that counts on it."""
-    return [(CAT, Cat), (MEMORY_CAT, MemoryCat)] if feedback else [(CAT, Cat)]
-
-
-def _topk(task: Task, level: int, unit: int, feedback: bool) -> Callable[[int], Compressor]:
-    units = -(-task.dimension // unit)
-    return lambda rank: TopK(
-        world_size=task.ranks, unit=unit, density=level / units, error_feedback=feedback
-    )
-
-
-def _cat(
-    kind: type[Cat],
-    task: Task,
-    model: CostModel,
-    unit: int,
-    feedback: bool,
-    agreement: Agreement = Agreement.OWN,
-) -> Callable[[int], Compressor]:
-    return lambda rank: kind(
-        world_size=task.ranks,
-        unit=unit,
-        cost=model,
-        error_feedback=feedback,
-        agreement=agreement,
-        seed=rank,
-    )
-
-
-def powers(largest: int, smallest: int = 1, factor: int = 4) -> list[int]:
-    """smallest, times factor, … below `largest`."""
-    result = []
-    while smallest < largest:
-        result.append(smallest)
-        smallest *= factor
-    return result
-
-
-def uncompressed_run(task: Task, steps: int) -> Trace:
-    """The run that all others are measured against."""
-    return run(task, uncompressed(task.ranks), steps=steps)
+def powers(largest: int) -> list[int]:
+    """1, 2, 4, … below `largest`."""
+    return [1 << power for power in range((largest - 1).bit_length())]

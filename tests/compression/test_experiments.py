@@ -14,7 +14,7 @@ from p4reduce.compression import Affine, Cat, Payload, Scheme, SwitchLink, TopK
 pytest.importorskip("scipy", reason="the experiments need scipy")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "experiments"))
 import study
-from simulate import Trace, run, spent, uncompressed
+from simulate import Trace, run, spent
 from tasks import LogisticRegression, Network, Task, breast_cancer
 
 # By name only: to import them takes seconds, and every test process reads this file.
@@ -56,8 +56,8 @@ def test_network_gradient_is_the_slope_of_the_loss(monkeypatch: pytest.MonkeyPat
 
 
 def test_steps_of_one_over_l_never_raise_the_loss(cancer: Task) -> None:
-    losses = run(cancer, uncompressed(4), steps=30).losses
-    assert (np.diff(losses) < 0).all()
+    dense, _ = study.uncompressed(cancer, 30, 0.9)
+    assert (np.diff(dense.losses) < 0).all()
 
 
 def test_payload_only_cat_is_the_fixed_level_one(cancer: Task) -> None:
@@ -82,20 +82,15 @@ def test_what_is_spent_is_the_sum_of_the_steps_prices(cancer: Task) -> None:
 
 
 @pytest.mark.long
-def test_pictures_can_be_drawn_again_from_the_steps(cancer: Task, tmp_path: Path) -> None:
+def test_what_there_is_can_be_drawn(cancer: Task, tmp_path: Path) -> None:
     import report
 
-    dense = study.uncompressed_run(cancer, 4)
-    outcomes = list(study.elements(cancer, [1, 64], 0.0, dense, True, 4, lambda text: None))
-    report.write_steps(outcomes, tmp_path / "steps.csv")
-    again = report.read_steps(tmp_path / "steps.csv")
-    assert [one.method for one in again] == [one.method for one in outcomes]
-    for one, same in zip(outcomes, again, strict=True):
-        assert same.trace.losses == pytest.approx(one.trace.losses, rel=1e-5)
-        assert list(same.paid) == pytest.approx(list(one.paid), rel=1e-5)
-    report.plot_grid(again, True, tmp_path / "bits.png", seconds=False)
-    report.plot_grid(again, False, tmp_path / "none.png", seconds=False)
-    report.plot_levels(again, tmp_path / "levels.png")
+    dense, _ = study.uncompressed(cancer, 4, 0.9)
+    some = study.Study(cancer, dense, 0.0, 4, True, lambda text: None)
+    outcomes = list(some.elements([1, 64]))
+    report.plot_grid(outcomes, True, tmp_path / "bits.png", seconds=False)
+    report.plot_grid(outcomes, False, tmp_path / "none.png", seconds=False)
+    report.plot_levels(outcomes, tmp_path / "levels.png")
     assert (tmp_path / "bits.png").stat().st_size < 400_000
     assert (tmp_path / "levels.png").exists()
     assert not (tmp_path / "none.png").exists(), "there is nothing to draw without feedback"
