@@ -26,11 +26,7 @@ def in_turns(
 ) -> dict[str, list[T]]:
     """Call each way once per turn, so that what else the machine does meets all alike.
 
-    Args:
-        ways: by their names.
-        turns: that count.
-        warm_up: turns before, which do not count.
-        order: of the names in a turn; as they are given, if there is none.
+    There are `warm_up` turns before, which do not count. `order` is that of the names in a turn.
     """
     found: dict[str, list[T]] = {name: [] for name in ways}
     for turn in range(warm_up + turns):
@@ -75,9 +71,7 @@ def calls_in_turns(
 def slowest(reports: Sequence[Any], *keys: Any) -> npt.NDArray[np.float64]:
     """Return the slowest rank's time of each repetition.
 
-    Args:
-        reports: of the ranks.
-        keys: where a report has its times, as in report[keys[0]][keys[1]].
+    `keys` say where a rank's report has its times, as in report[keys[0]][keys[1]].
     """
     times = list(reports)
     for key in keys:

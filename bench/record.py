@@ -83,11 +83,7 @@ class Record:
 
     @staticmethod
     def read(path: Path) -> Record:
-        """Read a record.
-
-        Raises:
-            LabError: the file is no record; names it and what is wrong.
-        """
+        """Read a record. Raises LabError: the file is none; names it and what is wrong."""
         try:
             whole: dict[str, Any] = json.loads(path.read_text("utf-8"))
             sections = tuple(Section(**one) for one in whole.pop("sections"))

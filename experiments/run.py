@@ -178,9 +178,7 @@ def schemes(share: float, say: Say) -> str:
 def over_switch(name: str, steps: int, output: Path, switch: str, say: Say) -> list[dict[str, Any]]:
     """Four processes, a switch and a controller; what rank 0 counted.
 
-    Raises:
-        subprocess.CalledProcessError: a process failed; its output is on the terminal.
-        EndedError: it was not through in 20 minutes.
+    Raises subprocess.CalledProcessError, EndedError: a process failed, or took 20 minutes.
     """
     say(f"{name}: {steps} steps over the switch with each of {len(METHODS)} methods")
     file = output / f"switch-{name}.json"

@@ -115,14 +115,9 @@ def _measure(task: Task, x: Vector, step: int, trace: Trace, target: float | Non
 
 
 def spent(trace: Trace, task: Task, cost: CostModel, scheme: Scheme, unit: int) -> np.ndarray:
-    """What a rank has paid after each step: the mean over the ranks, in the model's unit.
+    """What a rank has paid after each step of a run: the mean over the ranks, in the model's unit.
 
-    Args:
-        trace: a run.
-        task: of the run.
-        cost: the link.
-        scheme: how the run's messages are encoded.
-        unit: of the run's choices.
+    `scheme` says how the run's messages are encoded, and `unit` is that of its choices.
     """
     encoding = scheme.encoding(task.dimension, unit)
     if isinstance(cost, SwitchLink):

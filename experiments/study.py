@@ -81,15 +81,9 @@ def uncompressed(task: Task, steps: int, share: float) -> tuple[Trace, float]:
 
 @dataclass(frozen=True)
 class Study:
-    """What is run of a task, with feedback or without.
+    """What is run of a task, with error feedback or without, to a loss or for so many steps.
 
-    Attributes:
-        task: that one.
-        dense: its run without compression.
-        target: loss at which a run ends.
-        steps: at most.
-        feedback: error feedback.
-        say: is called with each training that begins.
+    `dense` is its run without compression. `say` is called with each training that begins.
     """
 
     task: Task

@@ -19,14 +19,7 @@ Matrix = npt.NDArray[np.float32]
 
 
 class Task(ABC):
-    """An objective, shared out over `ranks`.
-
-    Attributes:
-        title: for tables and plots.
-        dimension: number of parameters.
-        ranks: number of shares.
-        steps: optimiser steps of a full run.
-    """
+    """An objective, shared out over `ranks`; a full run has `steps` steps of an optimiser."""
 
     title: str
     dimension: int

@@ -39,12 +39,7 @@ def name_of(report: ComparisonReport) -> str:
 
 
 def record(report: ComparisonReport, pictures: str) -> Record:
-    """Return what pages show of a comparison.
-
-    Args:
-        report: the comparison.
-        pictures: lines of Markdown that show them, or an empty text.
-    """
+    """Return what pages show of a comparison; `pictures` are lines of Markdown, or empty."""
     page = f"docs/{FIGURES.name}"
     name = name_of(report)
     cells = cells_of_table(report.rows)

@@ -31,10 +31,8 @@ def _plain(cells: Sequence[Sequence[str]]) -> list[list[str]]:
 def whole(cells: Sequence[Sequence[str]]) -> Table:
     """Whole tensors in float32: each system's median, and how p4reduce compares.
 
-    `variants` are columns at its end where each of them was measured in each place.
-
-    Args:
-        cells: rows for `p4reduce_lab.compare.results.HEAD`.
+    `variants` are columns at its end where each of them was measured in each place. `cells` are
+    rows for `p4reduce_lab.compare.results.HEAD`.
     """
     rows = [row for row in _plain(cells) if row[3] in SYSTEMS]
     head, medians = pivot(_COLUMNS, rows, _PLACE, "by", {"": _MEDIAN})
@@ -76,8 +74,7 @@ def _everywhere(cells: Sequence[Sequence[str]]) -> bool:
 def aims(rows: Sequence[Sequence[str]]) -> Table:
     """One row per aim: the range of what was measured where the processor is not the limit.
 
-    Args:
-        rows: rows for `p4reduce_lab.compare.results.AIMS_HEAD`.
+    `rows` are for `p4reduce_lab.compare.results.AIMS_HEAD`.
     """
     merged: dict[tuple[str, str], list[Sequence[str]]] = {}
     for row in rows:

@@ -35,12 +35,9 @@ Array = npt.NDArray[Any]
 
 @dataclass
 class _Job:
-    """A group of ranks on the switch.
+    """A group of ranks on the switch: its incarnation id, and the next round of each slot.
 
-    Attributes:
-        number: its incarnation id.
-        slots: the round that is next in each slot.
-        given: stripes so far, which decides where the next one goes.
+    `given` are its stripes so far, which decide where the next one goes.
     """
 
     number: int

@@ -99,13 +99,8 @@ def find(entry: Entry, task: Task, seed: int = 0, target: float = TARGET) -> Way
     """Run a method on the P4 program until the gap is `target` or it gets no further.
 
     Where the ranks' models differ, Σ f_i(θ_i) can pass by F* on its way. So the gap has to stay for
-    `HOLD` looks, and what counts is the first of them.
-
-    Args:
-        entry: the method.
-        task: all ranks' parts.
-        seed: of the order in which frames come to the switch.
-        target: the gap.
+    `HOLD` looks, and what counts is the first of them. `seed` is of the order in which frames come
+    to the switch.
     """
     program = Program(task.ranks, seed)
     points: list[tuple[int, float, int]] = []

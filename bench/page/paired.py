@@ -62,11 +62,7 @@ class Interval:
 class Side:
     """A system whose ranks are threads of this process, and sum when they are told to.
 
-    Args:
-        stack: closes it.
-        ranks: how many.
-        sums: how many at a time.
-        page: whether the controller serves the live page.
+    `stack` closes it. Each time there are `sums` sums.
     """
 
     def __init__(self, stack: ExitStack, ranks: int, sums: int, *, page: bool) -> None:
@@ -114,8 +110,7 @@ class Side:
 def measured(ranks: int, pairs: int, sums: int, browsers: int | None) -> tuple[Interval, Interval]:
     """Compare a system without the page to one with it and its browsers. None: no page at all.
 
-    Returns:
-        Of the ratios of seconds, and of the switch's processor time.
+    Returns the ratios of seconds, and of the switch's processor time.
     """
     with ExitStack() as stack:
         plain = Side(stack, ranks, sums, page=False)

@@ -33,18 +33,10 @@ _STARTING = 1000.0  # Mbit/s, while ranks start
 
 
 def measure(rates: Sequence[float], turns: int) -> Iterator[Row]:
-    """Measure all ways on all numbers of hosts.
+    """Measure all ways on all numbers of hosts, at rates of `RATES`.
 
     A row has seconds of a step's sums, and nanoseconds of a host's CPU for each number, predicted
-    and measured.
-
-    Args:
-        rates: of `RATES`.
-        turns: of each way.
-
-    Raises:
-        UnavailableError: there can be no such hosts here.
-        LabError: a rank failed, or the time is up.
+    and measured. Raises LabError, UnavailableError.
     """
     for rate in rates:
         for hosts in HOSTS:

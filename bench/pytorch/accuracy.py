@@ -44,9 +44,7 @@ Rows = Sequence[dict[str, Any]]
 def measure(options: argparse.Namespace, methods: Mapping[str, Any]) -> dict[str, Any]:
     """Run everything, or put files of earlier runs together; `--json` is written as it comes.
 
-    Args:
-        options: of the command line.
-        methods: by their names, as in `accuracy_rank`.
+    `methods` are by their names, as in `accuracy_rank`.
     """
     from bench.pytorch.accuracy_rank import train_all  # needs torch
 

@@ -35,9 +35,7 @@ COLOURS = {
 def plot(runs: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw the test loss of each run over the time that training took; a dot: the target.
 
-    Args:
-        runs: as `accuracy_rank.train` returns them, with their rate.
-        path: of the PNG.
+    `runs` are as `accuracy_rank.train` returns them, with their rate.
     """
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 

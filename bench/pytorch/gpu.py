@@ -93,15 +93,9 @@ def rate_name(rate: float | None) -> str:
 
 
 def measure(part: Part, device: str, end: float) -> dict[str, Any]:
-    """Run a part, and return rank 0's figures.
+    """Run a part on a device, and return rank 0's figures; with "failed" if it did not end well.
 
-    Args:
-        part: to run.
-        device: of the tensors.
-        end: of the time for all parts, as `time.monotonic` counts.
-
-    Returns:
-        What was found until its end; with "failed" if that came too early.
+    `end` is of the time for all parts, as `time.monotonic` counts.
     """
     from bench.pytorch.gpu_rank import be_rank  # needs torch
 

@@ -198,14 +198,9 @@ DTYPES = (*FLOATS, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int6
 
 
 def compare(device: Device, small: bool) -> Iterator[tuple[str, str]]:
-    """Run each collective on the host and on the device.
+    """Run each collective on the host and on the device; yield what was run, and what differs.
 
-    Args:
-        device: to compare with the host.
-        small: few numbers and dtypes, for a tool that slows all down.
-
-    Yields:
-        What was run, and what differs; "": nothing.
+    `small`: few numbers and dtypes, for a tool that slows all down.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     for dtype in FLOATS[:1] if small else DTYPES:
@@ -238,12 +233,9 @@ def compare(device: Device, small: bool) -> Iterator[tuple[str, str]]:
 
 
 def bucket(device: Device, size: int, steps: int) -> dict[str, float]:
-    """Return medians of one bucket's times, in seconds, and the share that is hidden.
+    """Return medians of a bucket's times, in seconds, and the share that is hidden.
 
-    Args:
-        device: that has it.
-        size: of the bucket, in bytes.
-        steps: how many are measured.
+    The bucket has `size` bytes.
     """
     tensor = torch.randn(size // 4, device=device.place)
     matrix = torch.randn(2048, 2048, device=device.place)
@@ -281,11 +273,7 @@ def bucket(device: Device, size: int, steps: int) -> dict[str, float]:
 def train(device: Device, parameters: float, hook: str, steps: int) -> dict[str, float | None]:
     """Return the seconds of a step of a transformer, and its copies by twice the gradient's bytes.
 
-    Args:
-        device: that has it.
-        parameters: about how many.
-        hook: of p4reduce; "": none.
-        steps: how many are measured.
+    `hook` is p4reduce's; "": none.
     """
     torch.manual_seed(0)
     width = WIDTH if parameters >= LAYER else 64
@@ -321,16 +309,9 @@ def be_rank(
     size: int = 25 << 20,
     steps: int = 3,
 ) -> dict[str, Any]:
-    """What each rank does.
+    """What each rank does: finds out `what`, "bits" or "times", and returns its figures.
 
-    Args:
-        backend, store: for `join`.
-        what: "bits" or "times".
-        device: as of `Device`.
-        figures: a file that rank 0 writes after each figure.
-        small: see `compare`.
-        parameters, steps: of the training.
-        size: of a bucket, in bytes.
+    Rank 0 writes them to the file `figures` after each one.
     """
     place = Device(device, int(os.environ["RANK"]))
     join(backend, store, TIMEOUT, one_bucket=False)

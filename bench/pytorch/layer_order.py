@@ -52,12 +52,7 @@ def measure(
 ) -> dict[str, Any]:
     """The figures of this rank; times in seconds.
 
-    Args:
-        device: what a layer waits in the forward pass, in milliseconds.
-        width: of a layer, which has width * (width + 1) parameters.
-        turns: of each way to train.
-        steps: of a turn.
-        meeting: of `run_layers`.
+    `device` is what a layer waits in the forward pass, in milliseconds; `meeting` is `run_layers`'.
     """
     meet(meeting)
 

@@ -57,10 +57,7 @@ class Waiting(torch.autograd.Function):
 class Layer(nn.Linear):
     """A square layer that waits.
 
-    Args:
-        width: of its input and output.
-        device: milliseconds of the forward pass; 0: it only computes.
-        squash: whether there is a tanh behind it.
+    `device` are milliseconds of the forward pass; 0: it only computes. `squash`: a tanh follows.
     """
 
     def __init__(self, width: int, device: float, *, squash: bool = False) -> None:

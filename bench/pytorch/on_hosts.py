@@ -32,12 +32,7 @@ def run_on_hosts(
 ) -> list[Any]:
     """Call a function in each rank on all hosts, and return what the ranks returned.
 
-    Args:
-        network: the hosts.
-        function: of a module's top level, whose keywords are `given`.
-        environment: more variables.
-        each: ranks of a host.
-        timeout: seconds.
+    The function is of a module's top level, and its keywords are `given`. A host has `each` ranks.
 
     Raises:
         LabError: a rank failed, or the time is up.

@@ -33,10 +33,8 @@ def join(
 ) -> None:
     """Make torch's default group in a rank; it has one thread.
 
-    Args:
-        backend, store: of `run_over_links`.
-        timeout: of collectives.
-        one_bucket: whether all of a gradient may be one, the first bucket included.
+    `backend` and `store` are those of `run_over_links`. `one_bucket`: all of a gradient may be one,
+    the first bucket included.
     """
     import torch
     import torch.distributed as dist
@@ -76,9 +74,7 @@ def run_over_links(
         before: what to put before Python's command.
         given: more keywords, which travel as JSON.
 
-    Raises:
-        UnavailableError: there can be no such network here.
-        LabError: a process failed, or the time is up.
+    Raises LabError, UnavailableError.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(run_directory())

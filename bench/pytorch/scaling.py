@@ -57,12 +57,8 @@ SHARED_HEAD = ("ranks", "sums by", "a step, predicted", "measured", "α, predict
 def predicted_step(backend: str, ranks: int, streams: float, rate: float, parameters: int) -> float:
     """Return the planner's seconds of a step.
 
-    Args:
-        backend: "p4reduce" or "gloo".
-        ranks: of the job.
-        streams: of a rank; a part of one where a batch has fewer than 16 samples for it.
-        rate: of each link, in Mbit/s.
-        parameters: of the model, summed in one bucket.
+    A rank has so many `streams`; a part of one where a batch has fewer than 16 samples for it.
+    `rate` is of each link, in Mbit/s. The parameters are summed in one bucket.
     """
     # A shaper of the kernel counts frames from their Ethernet header on.
     link = PlannedLink(rate * 1e6, overhead=PORT_BYTES[ETHERNET])

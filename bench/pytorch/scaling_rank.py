@@ -31,13 +31,9 @@ WARM_UP = 10  # steps
 
 @dataclass(frozen=True)
 class Trained:
-    """A training.
+    """A training: its steps, the accuracy then, and seconds without looks at the test data.
 
-    Attributes:
-        steps: until the target, or as many as were asked for.
-        accuracy: then.
-        seconds: all steps together, without looks at the test data.
-        step_seconds: the median step.
+    `step_seconds` is the median step.
     """
 
     steps: int
@@ -61,10 +57,8 @@ def train(
 
     Args:
         model: whose gradients are averaged over all ranks, where there are several.
-        task: its data.
-        seed: of the batches.
-        mine: streams of this rank.
-        streams: of all ranks.
+        task, seed: the data, and of the batches.
+        mine, streams: the streams of this rank, and the number of all.
         most_steps: end after this number of steps.
         to_target: end at the task's accuracy, which is looked at after each step.
         meet: called when a step begins, to wait for the other ranks.

@@ -50,10 +50,7 @@ WARM = 5  # DDP sorts its buckets in the first steps
 def measure(batch: int, device: float, meeting: list[Any]) -> dict[str, Any]:
     """The figures of this rank; times in seconds.
 
-    Args:
-        batch: rows of a rank's input.
-        device: what a layer waits in the forward pass, in milliseconds.
-        meeting: of `run_layers`.
+    `device` is what a layer waits in the forward pass, in milliseconds; `meeting` is `run_layers`'.
     """
     meet(meeting)
     buckets: list[torch.Tensor] = []

@@ -21,12 +21,7 @@ EVERY = 3.0
 
 @dataclass(frozen=True)
 class Cost:
-    """A job, and the small ones that it was in turns with.
-
-    Attributes:
-        large: the job.
-        small: at least one.
-    """
+    """A job, and the small ones that it was in turns with; at least one."""
 
     large: Outcome
     small: tuple[Outcome, ...]
@@ -48,12 +43,7 @@ class Cost:
 def in_turns(
     large: Simulation, small: Callable[[int], Simulation], tensors: Sequence[Tensor]
 ) -> Cost:
-    """Run a job, and small ones between its steps.
-
-    Args:
-        small: makes the one of a number, from 0 on.
-        tensors: what each of them reduces.
-    """
+    """Run a job, and small ones between its steps: `small` makes the one of a number, from 0 on."""
     beside: list[Outcome] = []
     for seconds in large.steps(tensors):
         if seconds >= EVERY * len(beside):

@@ -43,14 +43,8 @@ class Faults:
 class Links:
     """All links of a network; a frame takes one tick to cross one.
 
-    Args:
-        ends: for each end of a link, the other end.
-        faults: of all of them.
-        seed: of the faults.
-
-    Attributes:
-        frames, octets: that were sent, lost ones included.
-        lost: frames.
+    `ends` has for each end of a link the other one. `frames` and `octets` count what was sent, lost
+    frames included.
     """
 
     def __init__(self, ends: dict[Place, Place], faults: Faults, seed: int) -> None:

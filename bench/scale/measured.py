@@ -113,8 +113,7 @@ def what(one: Row) -> str:
 def rows(workers: list[int], side_by_side: list[int], bandwidth: float) -> Iterator[Row]:
     """Measure all numbers of workers, and some of them with two switches.
 
-    Raises:
-        UnavailableError: there is no Mininet here.
+    Raises UnavailableError: there is no Mininet here.
     """
     for number in workers:
         yield from measure(number, 1, bandwidth)

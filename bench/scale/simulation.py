@@ -104,13 +104,8 @@ class Outcome:
 class Simulation:
     """A job of some ranks.
 
-    Nodes of the links are the ranks, from 0 on, and then the switches.
-
-    Args:
-        shape: of the network; a tree of one level is a single switch.
-        slots: of the job.
-        faults: of the links.
-        seed: of the faults and of the ranks' inputs.
+    Nodes of the links are the ranks, from 0 on, and then the switches. The seed is of the faults
+    and of the ranks' inputs.
     """
 
     def __init__(self, shape: Shape, slots: int, faults: Faults, seed: int) -> None:

@@ -23,10 +23,7 @@ LOWEST, HIGHEST = 0.008, 1.25  # densities
 def plot(results: Sequence[Row], title: str, path: Path) -> None:
     """Draw models as lines, and measurements as points with their range.
 
-    Args:
-        results: of all switches and numbers of workers.
-        title: says the tensor's size and the links' rate.
-        path: of the PNG.
+    The title says the tensor's size and the links' rate.
     """
     counts = sorted({one["workers"] for one in results})
     figure = new_figure(1 + 3.6 * len(counts), 5.0, layout=None)

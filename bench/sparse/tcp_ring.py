@@ -22,12 +22,9 @@ Floats = npt.NDArray[np.float32]
 
 
 class Ring:
-    """Ranks at some addresses, each connected to the next.
+    """Ranks at some IPv4 addresses, in order, each connected to the next; two at least.
 
-    Args:
-        rank: own.
-        addresses: IPv4 addresses of all ranks, in order; two at least.
-        meet: returns once all ranks have called it.
+    `meet` returns once all ranks have called it.
     """
 
     def __init__(self, rank: int, addresses: Sequence[str], meet: Callable[[], None]) -> None:

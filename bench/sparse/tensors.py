@@ -17,14 +17,10 @@ Masks = npt.NDArray[np.bool_]
 
 
 def draw(overlap: str, world: int, blocks: int, density: float, seed: list[int]) -> Masks:
-    """Choose blocks at random, of each rank as many as the density says.
+    """Choose blocks at random, of each of `world` ranks as many as the density says.
 
-    Args:
-        overlap: "aligned", all ranks have the same ones, or "independent".
-        world: Ranks.
-        blocks: Of the tensor.
-        density: The share that each rank has, 0 to 1.
-        seed: Equal ones give equal choices.
+    `overlap`: "aligned", all ranks have the same ones, or "independent". Equal seeds give equal
+    choices.
     """
     rng = np.random.default_rng(seed)
     masks = np.zeros((world, blocks), np.bool_)

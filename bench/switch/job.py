@@ -44,12 +44,9 @@ def job_entities(
 ) -> list[Entity]:
     """What a job needs: admission, delivery, multicast.
 
-    Args:
-        members: whose ports the ranks have; the job's ranks are in their order.
-        slots: of the job.
-        job: its number. Its groups are 2 * job for whole results, and the next one for halves.
-        slot_base: its first slot.
-        first_replica: its first instance; it has three for each member.
+    The ranks have the ports of `members`, in their order. A job's groups are 2 * job for whole
+    results, and the next one for halves. It has three instances for each member from
+    `first_replica` on.
     """
     whole, halves = 2 * job, 2 * job + 1
     everybody = (1 << len(members)) - 1

@@ -197,11 +197,7 @@ def contribute(
 ) -> Row:
     """All ranks contribute whole blocks to all slots; results are multicast.
 
-    Args:
-        case: the switch.
-        seconds: of the measurement.
-        ranks, slots: of the job.
-        program: in place of the one of today, with the same tables.
+    `program`: in place of the one of today, with the same tables.
     """
     length, lanes = wire.PAYLOAD_FRAME_BYTES, BLOCK.astype(">i4").tobytes()
     with case.running(ranks) as (switch, client, ends):

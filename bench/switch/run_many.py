@@ -26,13 +26,9 @@ def _library() -> Any:
 
 
 def run_many(pipeline: NativePipeline, ports: bytes, frames: bytes, length: int) -> int:
-    """Run frames, and return the number of copies, which are dropped.
+    """Run frames of a length in bytes, and return the number of copies, which are dropped.
 
-    Args:
-        pipeline: runs them.
-        ports: the ingress port of each, as 32 bits in the processor's byte order.
-        frames: one after the other.
-        length: of each, in bytes.
+    `ports` has the ingress port of each, as 32 bits in the processor's byte order.
     """
     if length < 1 or len(frames) % length or len(ports) != 4 * (len(frames) // length):
         raise ValueError(f"{len(frames)} bytes are not {len(ports) // 4} frames of {length}")

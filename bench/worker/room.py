@@ -34,12 +34,9 @@ Frame = tuple[Pipeline | Rank, int, bytes]  # to whom, by which port
 
 
 class Tree:
-    """Switches, ranks, and the frames between them.
+    """Switches, ranks, and the frames between them, in an order that is drawn.
 
-    Args:
-        draw: where the order of frames comes from.
-        lost: called for each frame; returns whether the frame is lost.
-        few: as of `SlotMachine`.
+    `lost` is called for each frame; it returns whether the frame is lost. `few` is `SlotMachine`'s.
     """
 
     def __init__(

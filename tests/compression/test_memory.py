@@ -219,8 +219,7 @@ def test_on_real_data_it_is_cheaper_than_the_papers_rule_and_near_the_best_fixed
     from tasks import breast_cancer
 
     task, model = breast_cancer(), Affine()
-    dense = study.uncompressed_run(task, 60)
-    target = study.target_loss(dense, task.loss(task.start()), 0.9)
+    _, target = study.uncompressed(task, 60, 0.9)
 
     def price(make: Any) -> float:
         trace = run(task, make, target=target, steps=200)
