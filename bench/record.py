@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records: what a benchmark measured, on which machine, at which commit; pages show the newest.
 
-    python -m bench.record            # write the tables of all newest records into their pages
-    python -m bench.record --check    # say which pages differ from their records; 1 if any does
-
 A record is a file in bench/records/, NAME-DATE-COMMIT.json. Its sections have the text of a section
 of a page (`bench.pages`). Sections of the page `SITE` have all rows. `make docs`
 makes that page, and the repository does not hold it.
@@ -11,9 +8,7 @@ makes that page, and the repository does not hold it.
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -137,20 +132,3 @@ def differing(records: Iterable[Record], root: Path = ROOT) -> list[str]:
             if text_of(root / section.page, section.name) != section.markdown():
                 found.append(f"{section.page}: {section.name}")
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, say what differs")
-    options = parser.parse_args()
-    records = newest()
-    if options.check:
-        found = differing(records)
-        print("\n".join(found) or "the pages show the newest records")
-        sys.exit(1 if found else 0)
-    for record in records:
-        record.show()
-
-
-if __name__ == "__main__":
-    main()

@@ -26,14 +26,12 @@ from p4reduce_lab.measured.difference import direction
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.processes.foreground import EndedError, raise_on_signals, run_through
 from p4reduce_lab.progress import LongWork
-from rich.console import Console
-from rich.table import Table
 
+from bench.pages import table
 from bench.program import CANNOT_RUN, figure_text
 from bench.record import ROOT, SITE, Record, Section
 
 OUTPUT = ROOT / "build" / "bench" / "results.json"
-WIDTH = 150
 TIMEOUT = 600.0  # seconds; for each
 ALTOGETHER = 14 * 60.0  # seconds; what has run once is repeated within that time
 MOST_RUNS = 3
@@ -151,21 +149,14 @@ def merged(runs: Sequence[list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], 
     return result, len(alike)
 
 
-def show(bench: Bench, report: dict[str, Any], console: Console) -> None:
-    """Prints a bench's figures as a table, a column each."""
-    console.print()
-    if "results" not in report:
-        ((what, why),) = report.items()
-        console.print(f"{bench.title}: {what}: {why}", markup=False)
-        return
-    shown = Table(title=bench.title, title_justify="left", title_style="bold", box=None)
-    head, rows = _table(report["results"])
-    for column in head:
-        name = column == "name"
-        shown.add_column(column, justify="left" if name else "right", no_wrap=name)
-    for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
+def show(benches: Sequence[Bench], reports: Sequence[dict[str, Any]]) -> None:
+    """Prints the figures of those that were run as tables."""
+    for bench, report in zip(benches, reports, strict=False):
+        if "results" in report:
+            print(f"\n{bench.title}\n{table(*_table(report['results']))}")
+        else:
+            ((what, why),) = report.items()
+            print(f"\n{bench.title}: {what}: {why}")
 
 
 def record(benches: Sequence[Bench], everything: dict[str, Any]) -> Record:
@@ -202,20 +193,16 @@ def main() -> None:
     if unknown := set(options.only) - {bench.module for bench in BENCHES}:
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     benches = [bench for bench in BENCHES if not options.only or bench.module in options.only]
-    console = Console(highlight=False, soft_wrap=True)
-    console.width = max(console.width, WIDTH)  # rather long lines than figures cut short
     begun = provenance()
     reports: list[dict[str, Any]] = []
     raise_on_signals()
     try:
         run_all(benches, reports, options.docs)
     except Interrupted as interruption:
-        for bench, report in zip(benches, reports, strict=False):
-            show(bench, report, console)
+        show(benches, reports)
         sys.exit(interruption.exit_code)
-    console.print(f"\n{described(begun)}")
-    for bench, report in zip(benches, reports, strict=True):
-        show(bench, report, console)
+    print(f"\n{described(begun)}")
+    show(benches, reports)
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     everything = {
         **begun,
@@ -232,7 +219,7 @@ def main() -> None:
         if not options.only:
             measured.save()
         measured.show()
-    console.print(f"\n{OUTPUT}")
+    print(OUTPUT)
     if any("failed" in report for report in reports):
         sys.exit(1)
 

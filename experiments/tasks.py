@@ -68,7 +68,6 @@ class LogisticRegression(Task):
         self.smoothness = _largest_eigenvalue(rows) / (4 * count) + strength
 
     def start(self) -> Vector:
-        """Zeros."""
         return np.zeros(self.dimension, dtype=np.float32)
 
     def gradient(self, rank: int, x: Vector, step: int) -> Vector:
@@ -79,11 +78,9 @@ class LogisticRegression(Task):
         return np.asarray(columns @ pull / np.float32(len(labels)) + self.strength * x)
 
     def update(self, x: Vector, mean: Vector) -> Vector:
-        """x - mean / L."""
         return np.asarray(x - mean / np.float32(self.smoothness))
 
     def loss(self, x: Vector) -> float:
-        """The regularised objective."""
         margins = self.labels * (self.rows @ x)
         return float(np.logaddexp(0, -margins).mean() + self.strength / 2 * (x @ x))
 
@@ -103,35 +100,34 @@ def _largest_eigenvalue(rows: sparse.csr_matrix) -> float:
     return 1.05 * value
 
 
+def _with_products(title: str, features: Any, positive: Any) -> LogisticRegression:
+    """Features and their products, standardised."""
+    from sklearn.preprocessing import PolynomialFeatures, StandardScaler  # takes a second
+
+    features = StandardScaler().fit_transform(PolynomialFeatures(2).fit_transform(features))
+    features[:, 0] = 1.0
+    features /= np.linalg.norm(features, axis=1).mean()
+    labels = np.where(positive, 1.0, -1.0).astype(np.float32)
+    rows = sparse.csr_matrix(features.astype(np.float32))
+    return LogisticRegression(title, rows, labels, 1 / len(labels), 1500)
+
+
 def breast_cancer() -> LogisticRegression:
     """569 real samples, 30 measurements and their products: 496 dense features."""
-    from sklearn.datasets import load_breast_cancer  # takes a second, so where it is needed
-    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.preprocessing import StandardScaler
 
     data = load_breast_cancer()
     features = StandardScaler().fit_transform(data.data)
-    features = PolynomialFeatures(2).fit_transform(features)
-    features = StandardScaler().fit_transform(features)
-    features[:, 0] = 1.0
-    features /= np.linalg.norm(features, axis=1).mean()
-    labels = np.where(data.target, 1.0, -1.0).astype(np.float32)
-    rows = sparse.csr_matrix(features.astype(np.float32))
-    return LogisticRegression("breast cancer", rows, labels, 1 / len(labels), 1500)
+    return _with_products("breast cancer", features, data.target)
 
 
 def digits_parity() -> LogisticRegression:
     """1,797 real images: is the digit odd? 64 pixels and their products, 2,145 dense features."""
     from sklearn.datasets import load_digits
-    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
     images, digits = load_digits(return_X_y=True)
-    features = PolynomialFeatures(2).fit_transform(images / 16)
-    features = StandardScaler().fit_transform(features)
-    features[:, 0] = 1.0
-    features /= np.linalg.norm(features, axis=1).mean()
-    labels = np.where(digits % 2, 1.0, -1.0).astype(np.float32)
-    rows = sparse.csr_matrix(features.astype(np.float32))
-    return LogisticRegression("digits parity", rows, labels, 1 / len(labels), 1500)
+    return _with_products("digits parity", images / 16, digits % 2)
 
 
 def synthetic_text(documents: int = 6000, words: int = 47236) -> LogisticRegression:
@@ -170,7 +166,7 @@ class Network(Task):
     accuracy is 4.5 samples; the seed draws split, first weights and batches.
     """
 
-    CLASSES, BATCH = 10, 32
+    BATCH = 32
 
     def __init__(
         self,
@@ -182,7 +178,7 @@ class Network(Task):
         rate: float = 0.1,
     ) -> None:
         self.title, self.steps, self.ranks, self.seed = title, steps, 4, seed
-        self.HIDDEN, self.RATE = hidden, rate
+        self.rate = np.float32(rate)
         from sklearn.datasets import load_digits
 
         images, labels = load_digits(return_X_y=True)
@@ -192,16 +188,13 @@ class Network(Task):
         self.train = images[order[:half]], labels[order[:half]]
         self.test = images[order[half:]], labels[order[half:]]
         inputs = images.shape[1]
-        self.shapes = [(inputs, self.HIDDEN), (self.HIDDEN,), (self.HIDDEN, 10), (10,)]
-        self.dimension = sum(int(np.prod(shape)) for shape in self.shapes)
+        self.shapes = [(inputs, hidden), (hidden,), (hidden, 10), (10,)]
+        self.ends = np.cumsum([np.prod(shape) for shape in self.shapes])
+        self.dimension = int(self.ends[-1])
 
     def _parts(self, x: Vector) -> list[Matrix]:
-        parts, at = [], 0
-        for shape in self.shapes:
-            size = int(np.prod(shape))
-            parts.append(x[at : at + size].reshape(shape))
-            at += size
-        return parts
+        parts = np.split(x, self.ends[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def start(self) -> Vector:
         """He's initialisation."""
@@ -242,16 +235,13 @@ class Network(Task):
         return np.concatenate([piece.ravel() for piece in pieces])
 
     def update(self, x: Vector, mean: Vector) -> Vector:
-        """Plain SGD."""
-        return np.asarray(x - np.float32(self.RATE) * mean)
+        return np.asarray(x - self.rate * mean)
 
     def loss(self, x: Vector) -> float:
-        """Cross-entropy on all training data."""
         images, labels = self.train
         return float(-self._forward(x, images)[1][np.arange(len(labels)), labels].mean())
 
     def accuracy(self, x: Vector) -> float:
-        """On the test half."""
         images, labels = self.test
         return float((self._forward(x, images)[1].argmax(axis=1) == labels).mean())
 

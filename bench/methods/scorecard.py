@@ -31,13 +31,12 @@ from multiprocessing import get_context
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import describe, machine
-from rich.console import Console
-from rich.table import Table
 
 from bench.methods.entries import ENTRIES
 from bench.methods.picture import draw
 from bench.methods.single import HEAD, Row, Way, find
 from bench.methods.tasks import tasks
+from bench.pages import table
 from bench.program import Option, read_options, run
 from bench.record import ROOT
 
@@ -80,17 +79,6 @@ def measure(
     return [done[each] for each in todo if each in done]
 
 
-def show(rows: Sequence[Row]) -> None:
-    """Print the table."""
-    table = Table()
-    for column, head in enumerate(HEAD):
-        table.add_column(head, justify="left" if column < 2 else "right")
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        end = following is not None and following.task != row.task
-        table.add_row(*row.cells(), end_section=end)
-    Console(width=120).print(table)
-
-
 def main() -> None:
     options = read_options(
         __doc__,
@@ -120,7 +108,7 @@ def main() -> None:
     print(describe(machine()))
     done = measure(todo, options.seed, ranks, options.most)
     rows = [row for row, _ in done]
-    show(rows)
+    print(table(HEAD, [row.cells() for row in rows]))
     options.output.mkdir(parents=True, exist_ok=True)
     told = json.dumps([asdict(row) for row in rows], indent=1)
     (options.output / "scorecard.json").write_text(told + "\n")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,8 @@ from p4reduce_lab.networks.mininet_net import HOST_INTERFACE
 from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE
 from p4reduce_lab.torch_demo.train import network
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
-from bench.pytorch.over_links import WHOLE, join
+from bench.pytorch.over_links import in_one_bucket, join
 
 EVERY = 5  # steps between two looks at the test data
 ALONE = 40  # steps of ranks that sum nothing
@@ -98,6 +98,12 @@ class Method:
 
 _DENSE = ("mlp", "cnn")
 _ALL = (*_DENSE, "embedding")
+_GLOO, _OURS = partial(Method, "gloo"), partial(Method, "p4reduce")
+
+
+def _compressed(compressor: str) -> Callable[[Any, int], None]:
+    return _hook("compressed_hook", compressor=compressor)
+
 
 _LOCAL = {
     f"{name}, H = {every}": Method(
@@ -115,53 +121,38 @@ _LOCAL = {
 """Averages of models. "sparse" is of the embedding's gradients on the rank itself."""
 
 METHODS = {
-    "Gloo float32": Method("gloo", _DENSE, _plain),
-    "Gloo, fp16 hook": Method("gloo", _DENSE, _half),
-    "Gloo, PowerSGD": Method("gloo", _DENSE, _power_sgd),
-    "Gloo, PowerSGD, fp16, H = 8": Method(
-        "gloo", _DENSE, _plain, every=8, compressor="powersgd:4/int16"
-    ),
-    "p4reduce float32": Method("p4reduce", _DENSE, _plain),
-    "p4reduce int8, feedback": Method("p4reduce", _DENSE, _INT8),
-    "p4reduce int4, feedback": Method(
-        "p4reduce", _DENSE, _hook("int4_hook", error_feedback=True), most_ranks=7
-    ),
-    "p4reduce signs, feedback": Method("p4reduce", _DENSE, _hook("onebit_hook"), most_ranks=7),
-    "p4reduce CAT": Method("p4reduce", _DENSE, _hook("cat_hook"), momentum=False),
-    "p4reduce PowerSGD, int16": Method(
-        "p4reduce", _DENSE, _hook("compressed_hook", compressor="powersgd:2/int16")
-    ),
-    "p4reduce GradiVeQ, int16": Method(
-        "p4reduce", _DENSE, _hook("compressed_hook", compressor="gradiveq:32/int16")
-    ),
-    "p4reduce PowerSGD, int8, H = 8": Method(
-        "p4reduce", _DENSE, _plain, every=8, compressor="powersgd:4/int8"
-    ),
+    "Gloo float32": _GLOO(_DENSE, _plain),
+    "Gloo, fp16 hook": _GLOO(_DENSE, _half),
+    "Gloo, PowerSGD": _GLOO(_DENSE, _power_sgd),
+    "Gloo, PowerSGD, fp16, H = 8": _GLOO(_DENSE, _plain, every=8, compressor="powersgd:4/int16"),
+    "p4reduce float32": _OURS(_DENSE, _plain),
+    "p4reduce int8, feedback": _OURS(_DENSE, _INT8),
+    "p4reduce int4, feedback": _OURS(_DENSE, _hook("int4_hook", error_feedback=True), most_ranks=7),
+    "p4reduce signs, feedback": _OURS(_DENSE, _hook("onebit_hook"), most_ranks=7),
+    "p4reduce CAT": _OURS(_DENSE, _hook("cat_hook"), momentum=False),
+    "p4reduce PowerSGD, int16": _OURS(_DENSE, _compressed("powersgd:2/int16")),
+    "p4reduce GradiVeQ, int16": _OURS(_DENSE, _compressed("gradiveq:32/int16")),
+    "p4reduce PowerSGD, int8, H = 8": _OURS(_DENSE, _plain, every=8, compressor="powersgd:4/int8"),
     **_LOCAL,
-    "computing alone": Method("gloo", _ALL, _plain, sparse=True, every=8, alone=True),
-    "Gloo, dense": Method("gloo", ("embedding",), _plain),
-    "Gloo, sparse": Method("gloo", ("embedding",), _plain, sparse=True),
-    "p4reduce, dense": Method("p4reduce", ("embedding",), _plain),
-    "p4reduce, sparse": Method("p4reduce", ("embedding",), _plain, sparse=True),
-    "p4reduce, sparse, int8": Method("p4reduce", ("embedding",), _hook("int8_hook"), sparse=True),
+    "computing alone": _GLOO(_ALL, _plain, sparse=True, every=8, alone=True),
+    "Gloo, dense": _GLOO(("embedding",), _plain),
+    "Gloo, sparse": _GLOO(("embedding",), _plain, sparse=True),
+    "p4reduce, dense": _OURS(("embedding",), _plain),
+    "p4reduce, sparse": _OURS(("embedding",), _plain, sparse=True),
+    "p4reduce, sparse, int8": _OURS(("embedding",), _hook("int8_hook"), sparse=True),
 }
 
-LANES = {
-    "Gloo, float32": Method("gloo", _DENSE, _plain, rate=0.1),
-    "Gloo, float16": Method("gloo", _DENSE, _half, rate=0.1),
-    "int32": Method("p4reduce", _DENSE, _plain, rate=0.1),
-    "int16": Method("p4reduce", _DENSE, _hook("int16_hook"), rate=0.1),
-    "int8, feedback": Method("p4reduce", _DENSE, _INT8, rate=0.1),
-    "int4": Method("p4reduce", _DENSE, _hook("int4_hook"), most_ranks=7, rate=0.05),
-    "int4, no momentum": Method(
-        "p4reduce", _DENSE, _hook("int4_hook"), momentum=False, most_ranks=7, rate=0.3
-    ),
-    "signs, feedback, no momentum": Method(
-        "p4reduce", _DENSE, _hook("onebit_hook"), momentum=False, most_ranks=7, rate=1.0
-    ),
-    "votes, no momentum": Method(
-        "p4reduce", _DENSE, _hook("majority_hook"), momentum=False, most_ranks=7, rate=0.01
-    ),
+_FEW: dict[str, Any] = {"momentum": False, "most_ranks": 7}
+LANES: dict[str, Method] = {
+    "Gloo, float32": _GLOO(_DENSE, _plain, rate=0.1),
+    "Gloo, float16": _GLOO(_DENSE, _half, rate=0.1),
+    "int32": _OURS(_DENSE, _plain, rate=0.1),
+    "int16": _OURS(_DENSE, _hook("int16_hook"), rate=0.1),
+    "int8, feedback": _OURS(_DENSE, _INT8, rate=0.1),
+    "int4": _OURS(_DENSE, _hook("int4_hook"), most_ranks=7, rate=0.05),
+    "int4, no momentum": _OURS(_DENSE, _hook("int4_hook"), **_FEW, rate=0.3),
+    "signs, feedback, no momentum": _OURS(_DENSE, _hook("onebit_hook"), **_FEW, rate=1.0),
+    "votes, no momentum": _OURS(_DENSE, _hook("majority_hook"), **_FEW, rate=0.01),
 }
 """Those of `bench.pytorch.narrow`."""
 
@@ -194,12 +185,8 @@ def _sgd(parameters: Any, momentum: bool) -> torch.optim.Optimizer:
 def _digits(seed: int, shape: Sequence[int], network: Callable[[bool], nn.Module]) -> Task:
     """A task of scikit-learn's digits, whose images have a shape."""
     digits = load_digits(seed)
-    images, labels, test, answers = (
-        torch.from_numpy(one)
-        for one in (
-            digits.train_images, digits.train_labels, digits.test_images, digits.test_labels
-        )
-    )  # fmt: skip
+    names = ("train_images", "train_labels", "test_images", "test_labels")
+    images, labels, test, answers = (torch.from_numpy(getattr(digits, name)) for name in names)
     images = images.reshape(-1, *shape).float()
 
     def batch(draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -317,9 +304,7 @@ def prepared(method: Method, task: Task, seed: int) -> tuple[Any, Any]:
     if method.alone:
         return network, task.optimiser(network.parameters(), method.momentum)
     if not method.every:
-        model = DistributedDataParallel(
-            network, bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
-        )
+        model = in_one_bucket(network)
         method.register(model, seed)
         if method.rate is not None:
             momentum = 0.9 if method.momentum else 0.0

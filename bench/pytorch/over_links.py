@@ -51,6 +51,15 @@ def join(
     )
 
 
+def in_one_bucket(network: Any) -> Any:
+    """Return DDP of a network whose gradient is all in one bucket."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return DistributedDataParallel(
+        network, bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
+    )
+
+
 def run_over_links(
     backend: str,
     function: Callable[..., Any],
@@ -91,19 +100,17 @@ def run_over_links(
         given |= {"backend": backend, "store": str(directory / "store")}
         run = [*before, sys.executable]
         run += command(function, given, str(directory / "rank{rank}.json"))
-        children = []
-        for rank in range(ranks):
-            variables = rank_variables(rank, ranks)
-            variables |= {} if network is None else {"GLOO_SOCKET_IFNAME": BRIDGE_INTERFACE}
-            variables |= system.variables() if system is not None else {}
-            children.append(
-                processes.start(
-                    f"rank {rank}",
-                    [*(() if network is None else network.prefix(rank)), *run],
-                    log=directory / f"rank{rank}.log",
-                    environment=variables,
-                )
+        shared = system.variables() if system is not None else {}
+        shared |= {"GLOO_SOCKET_IFNAME": BRIDGE_INTERFACE} if network is not None else {}
+        children = [
+            processes.start(
+                f"rank {rank}",
+                [*(() if network is None else network.prefix(rank)), *run],
+                log=directory / f"rank{rank}.log",
+                environment={**rank_variables(rank, ranks), **shared},
             )
+            for rank in range(ranks)
+        ]
         if network is not None:
             network.set_rate(rate)
         wait_for(processes, children, timeout)

@@ -17,10 +17,9 @@ import torch.distributed as dist
 from p4reduce.torch.large_batch import linear_rate, warm_up
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.parallel import DistributedDataParallel
 
 from bench.pytorch.accuracy_rank import Task, cnn_task
-from bench.pytorch.over_links import WHOLE, join
+from bench.pytorch.over_links import in_one_bucket, join
 
 BATCH = 16  # samples of a stream
 RATE = 0.00625  # for one stream
@@ -113,9 +112,7 @@ def train_rank(
     rank, ranks = dist.get_rank(), dist.get_world_size()
     task = cnn_task(seed)
     torch.manual_seed(seed)
-    model = DistributedDataParallel(
-        task.network(False), bucket_cap_mb=WHOLE >> 20, gradient_as_bucket_view=False
-    )
+    model = in_one_bucket(task.network(False))
     mine = range(rank, streams, ranks)
     late, due = 0, 0.0
 

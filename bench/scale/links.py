@@ -57,10 +57,6 @@ class Links:
             lambda: defaultdict(list)
         )
 
-    def __bool__(self) -> bool:
-        """Whether something is under way."""
-        return bool(self._due)
-
     def send(self, node: int, copies: Iterable[tuple[int, bytes]]) -> None:
         """Put frames on links, by the ports of the node that sends them."""
         faults, draw = self._faults, self._random.random

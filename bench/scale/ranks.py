@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.protocol.slots import FEW, SlotMachine
+from p4reduce.protocol.slots import SlotMachine
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation
@@ -86,7 +86,7 @@ class Rank:
         switch: Endpoint,
         levels: Sequence[Level],
         buffer: FrameBuffer,
-        few: int = FEW,
+        few: int,
     ) -> None:
         place: dict[str, Any] = {"here": endpoint_of(rank), "switch": switch, "levels": levels}
         self.machine = SlotMachine(
@@ -97,11 +97,6 @@ class Rank:
         self._world_size = world_size
         self._slots = slots
         self._buffer = buffer
-
-    @staticmethod
-    def buffer() -> FrameBuffer:
-        """Room for what a rank takes at a time."""
-        return FrameBuffer(1)
 
     def submit(self, source: Array) -> Array:
         """Call an all-reduce, and return where its result will be."""

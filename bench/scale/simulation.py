@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from p4reduce.protocol.slots import FEW
+from p4reduce.wire.frames import FrameBuffer
 from p4reduce_switch.pipeline import Pipeline
 
 from bench.program import Option, read_options, run, tell
@@ -105,10 +107,10 @@ class Simulation:
     """A job of some ranks.
 
     Nodes of the links are the ranks, from 0 on, and then the switches. The seed is of the faults
-    and of the ranks' inputs.
+    and of the ranks' inputs. `few` is `SlotMachine`'s.
     """
 
-    def __init__(self, shape: Shape, slots: int, faults: Faults, seed: int) -> None:
+    def __init__(self, shape: Shape, slots: int, faults: Faults, seed: int, few: int = FEW) -> None:
         start = time.process_time()
         self._seed = seed
         ranks = shape.ranks
@@ -118,12 +120,13 @@ class Simulation:
             for node in range(ranks, shape.root + 1)
         ]
         self.links = Links(shape.ends(), faults, seed)
-        buffer = Rank.buffer()
+        buffer = FrameBuffer(1)
         self.ranks: list[Rank] = []
         for leaf in shape.levels[1]:
             here, levels = address_of(shape, leaf), shape.levels_above(leaf)
             self.ranks += [
-                Rank(rank, ranks, JOB, slots, here, levels, buffer) for rank in shape.children(leaf)
+                Rank(rank, ranks, JOB, slots, here, levels, buffer, few)
+                for rank in shape.children(leaf)
             ]
         self._due = np.full(ranks, np.inf)
         self._now = 0.0

@@ -12,11 +12,11 @@ With links of B bytes a second each way and n ranks:
   between the same hosts and through the same switch.
 
 Neither counts headers: here they are 78 bytes a frame. Times are the slowest rank's; `union` is the
-share of the blocks that any rank has, kilobytes are of frames through a rank's link, on average,
-with repetitions, and `repeated` is the share of the contributions that timers sent again.
+share of the blocks that any rank has, and `repeated` that of the contributions that timers sent
+again.
 
-    python -m bench.sparse.sparsity [--quick] [--switches embedded bmv2] [--workers 2 4 8]
-        [--bandwidth 5] [--megabytes 1.5] [--json FILE] [--plot FILE] [--docs]
+    python -m bench.sparse.sparsity [--switches embedded bmv2] [--workers 2 4 8] [--bandwidth 5]
+        [--megabytes 1.5] [--json FILE] [--docs]
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import p4reduce
-from p4reduce_lab.compare.rank import interface_bytes
 from p4reduce_lab.errors import UnavailableError
-from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, SUBNET
+from p4reduce_lab.networks.mininet_net import SUBNET
 
 from bench.measure import slowest, timed
 from bench.pages import FIGURES, IMAGES, pivot
@@ -87,36 +86,27 @@ def reduce_all(blocks: int, dense_seconds: float) -> dict[str, dict[str, Any]]:
 
 
 def repeat(point: Point, comm: p4reduce.Communicator, ring: Ring, blocks: int) -> dict[str, Any]:
-    """This rank's seconds of each repetition, and what its link moved in all of them.
-
-    "counts": bytes up and down, contributions, and how many of those were repetitions.
-    """
+    """This rank's seconds of each repetition, and the share that timers sent again."""
     by_ring = point.overlap == RING
     overlap = "aligned" if by_ring else point.overlap
     seed = [SEED, comm.size, round(1e6 * point.density), OVERLAPS.index(overlap)]
-    seconds, counts = [], np.zeros(4, np.int64)
+    before, seconds = comm.stats, []
     out = np.empty(blocks * BLOCK_BYTES // 4, np.float32)
-
-    def counted() -> Any:
-        if by_ring:
-            return np.array([*interface_bytes(HOST_INTERFACE), 0, 0])
-        names = ("bytes_sent", "bytes_received", "frames_sent", "retransmissions")
-        return np.array([getattr(comm.stats, name) for name in names])
-
     for repetition in range(point.repetitions):
         masks = draw(overlap, comm.size, blocks, point.density, [*seed, repetition])
         mine = tensor(masks, comm.rank)
         out[:] = mine
-        comm.barrier()
-        before = counted()
         call = partial(comm.allreduce, mine, out=out)
-        seconds.append(timed(partial(ring.allreduce, out) if by_ring else call))
+        seconds.append(timed(partial(ring.allreduce, out) if by_ring else call, comm.barrier))
         if by_ring:
             comm.barrier()  # until what lies in this host's queue has gone out
-        counts += counted() - before
         if not is_sum(out, masks):
             raise SystemExit(f"{point}: the sum is wrong")
-    return {"seconds": seconds, "counts": counts.tolist()}
+    frames, again = (
+        getattr(comm.stats, name) - getattr(before, name)
+        for name in ("frames_sent", "retransmissions")
+    )
+    return {"seconds": seconds, "repeated": again / frames}
 
 
 def measure(switch: str, workers: int, blocks: int, bandwidth: float) -> Iterator[Row]:
@@ -128,7 +118,6 @@ def measure(switch: str, workers: int, blocks: int, bandwidth: float) -> Iterato
     for point in points(workers, dense):
         figures = [report[point.key] for report in reports]
         seconds = slowest(figures, "seconds")
-        up, down, frames, repeated = np.mean([one["counts"] for one in figures], axis=0)
         median = float(np.median(seconds))
         model = ring if point.overlap == RING else point.union * dense
         yield {
@@ -145,9 +134,7 @@ def measure(switch: str, workers: int, blocks: int, bandwidth: float) -> Iterato
             "over_model": median / model,
             "ring_bound_ms": ring * 1e3,
             "times_ring": ring / median,
-            "kilobytes_up": float(up) / point.repetitions / 1e3,
-            "kilobytes_down": float(down) / point.repetitions / 1e3,
-            "repeated": float(repeated / frames) if frames else 0.0,
+            "repeated": float(np.mean([one["repeated"] for one in figures])),
         }
 
 
@@ -187,18 +174,14 @@ def main() -> None:
         workers=[2, 4, 8],
         bandwidth=Option(5.0, "of each link, in Mbit/s"),
         megabytes=Option(1.5, "of the tensor"),
-        quick=Option(False, "4 workers, embedded switch, 0.5 MB"),
-        plot=Option(PLOT, "where the picture goes", Path),
     )
-    if options.quick:
-        options.switches, options.workers, options.megabytes = ["embedded"], [4], 0.5
     blocks = round(options.megabytes * 1e6 / BLOCK_BYTES)
     what = f"{blocks:,} blocks of {BLOCK_BYTES:,} bytes, links of {options.bandwidth:g} Mbit/s"
     results = tell(options, rows(options, blocks), f"{what}, {SLOTS} slots, seed {SEED}")
     if not results:
         sys.exit(CANNOT_RUN)
     tell_table(options, FIGURES, "sparsity", *table(results))
-    path = IMAGES / "sparsity.png" if options.docs else options.plot
+    path = IMAGES / "sparsity.png" if options.docs else PLOT
     title = f"{blocks * BLOCK_BYTES / 1e6:.3g} MB, links of {options.bandwidth:g} Mbit/s"
     plot(results, title, path)
     print(path)

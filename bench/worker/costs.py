@@ -26,6 +26,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,20 +56,12 @@ _COMPRESSORS = (
     "powersgd:4/int8", "gradiveq:16",
 )  # fmt: skip
 _HOOKS: dict[str, dict[str, Any]] = {
-    "allreduce_hook": {},
-    "int16_hook": {},
-    "int8_hook": {},
-    "int8_hook, feedback": {"error_feedback": True},
-    "int4_hook": {},
-    "topk_hook": {},
-    "elements_hook": {},
-    "hierarchical_hook": {},
-    "majority_hook": {},
-    "onebit_hook": {},
-    "cat_hook": {},
-    "compressed_hook, powersgd:4/int8": {"compressor": "powersgd:4/int8"},
+    "allreduce_hook": {}, "int16_hook": {}, "int8_hook": {},
+    "int8_hook, feedback": {"error_feedback": True}, "int4_hook": {}, "topk_hook": {},
+    "elements_hook": {}, "hierarchical_hook": {}, "majority_hook": {}, "onebit_hook": {},
+    "cat_hook": {}, "compressed_hook, powersgd:4/int8": {"compressor": "powersgd:4/int8"},
     "deadline_hook": {"deadline": 60.0},
-}
+}  # fmt: skip
 _SUMS = {"float32": "int32", "int16": "int16", "int8": "int8", "int8 with feedback": "int8"}
 
 Array = npt.NDArray[Any]
@@ -222,27 +215,6 @@ def products_of(name: str, elements: int) -> Case | None:
     return None
 
 
-class _Bucket:
-    """What a hook asks of DDP's bucket."""
-
-    def __init__(self, tensor: Any) -> None:
-        whole = len(tensor) - len(tensor) % _SIDE**2
-        self._tensor = tensor
-        self._parts = [*tensor[:whole].view(-1, _SIDE, _SIDE), tensor[whole:]]
-
-    def buffer(self) -> Any:
-        return self._tensor
-
-    def parameters(self) -> list[Any]:
-        return self._parts
-
-    def index(self) -> int:
-        return 0
-
-    def is_last(self) -> bool:
-        return True
-
-
 def of_hooks(options: argparse.Namespace) -> list[Row]:
     """Each DDP hook."""
     import torch
@@ -252,12 +224,19 @@ def of_hooks(options: argparse.Namespace) -> list[Row]:
 
     def case(name: str, given: dict[str, Any], comm: p4reduce.Communicator) -> Case:
         state = hooks.HookState(comm, seed=1, **given)
-        bucket: Any = _Bucket(torch.empty(options.elements))
+        tensor = torch.empty(options.elements)
+        whole = len(tensor) - len(tensor) % _SIDE**2
+        parts = [*tensor[:whole].view(-1, _SIDE, _SIDE), tensor[whole:]]
+        # What a hook asks of DDP's bucket.
+        answers = {"buffer": tensor, "parameters": parts, "index": 0, "is_last": True}
+        bucket = SimpleNamespace(
+            **{name: lambda answer=answer: answer for name, answer in answers.items()}
+        )
         hook: Any = getattr(hooks, name.partition(",")[0])
         turns = itertools.cycle(gradients)
 
         def once() -> float:
-            bucket.buffer().copy_(next(turns))
+            tensor.copy_(next(turns))
             return processor(lambda: hook(state, bucket).wait())
 
         return once

@@ -17,20 +17,17 @@ import numpy as np
 import numpy.typing as npt
 from p4reduce.protocol.slots import FEW
 from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
-from p4reduce_switch.pipeline import Pipeline
 
 from bench.program import Row, read_options, run, tell
-from bench.scale.ranks import Rank
+from bench.scale.links import Faults, Place
 from bench.scale.shape import Shape
-from bench.scale.switches import address_of, lay_out_job, make_switch
+from bench.scale.simulation import Simulation
 
-LEAVES, RANKS, SLOTS, JOB = 2, 4, 8, 9
+LEAVES, RANKS, SLOTS = 2, 4, 8
 WORLD = LEAVES * RANKS
 SHAPE = Shape((RANKS, LEAVES))
-UPLINK = SHAPE.uplink(SHAPE.levels[1][0])  # a leaf's port; at the root, leaf n is at port n + 1
 
 Array = npt.NDArray[np.int32]
-Frame = tuple[Pipeline | Rank, int, bytes]  # to whom, by which port
 
 
 class Tree:
@@ -42,26 +39,17 @@ class Tree:
     def __init__(
         self, draw: random.Random, lost: Callable[[], bool] = lambda: False, few: int = FEW
     ) -> None:
-        entities = lay_out_job(SHAPE, JOB, SLOTS)
-        *self.leaves, self.root = (
-            make_switch(address_of(SHAPE, node), entities[node])
-            for node in range(WORLD, SHAPE.root + 1)
-        )
-        buffer = Rank.buffer()
-        self._ranks = [
-            Rank(rank, WORLD, JOB, SLOTS, here, SHAPE.levels_above(leaf), buffer, few)
-            for leaf, here in ((leaf, address_of(SHAPE, leaf)) for leaf in SHAPE.levels[1])
-            for rank in SHAPE.children(leaf)
-        ]
+        job = Simulation(SHAPE, SLOTS, Faults(), 0, few)
+        self._ranks, self._switches, self._ends = job.ranks, job.switches, SHAPE.ends()
         self.ranks = [one.machine for one in self._ranks]
         self._draw, self._lost = draw, lost
-        self.flying: list[Frame] = []
+        self.flying: list[tuple[Place, bytes]] = []
         self.now = 0.0
 
     def allreduce(self, arrays: list[Array]) -> list[Array]:
         """Run one all-reduce on all ranks to its end, and return the results."""
         outs = self.submit(arrays)
-        while not self.over:
+        while not all(machine.idle for machine in self.ranks):
             self.step()
         return outs
 
@@ -69,15 +57,10 @@ class Tree:
         """Call an all-reduce on these ranks; returns where the results will be."""
         return [self._ranks[rank].submit(mine) for rank, mine in zip(ranks, arrays, strict=True)]
 
-    @property
-    def over(self) -> bool:
-        return all(machine.idle for machine in self.ranks)
-
     def step(self) -> None:
         """Send what waits, and deliver a frame. If there is none, let timers run out."""
-        for number, one in enumerate(self._ranks):
-            for _, frame in one.send(self.now):
-                self._put(self.leaves[number // RANKS], number % RANKS + 1, frame)
+        for node, rank in enumerate(self._ranks):
+            self._send(node, rank.send(self.now))
         self.now += 1e-5
         if not self.flying:
             self.now = max(self.now, min(machine.next_due for machine in self.ranks)) + 1e-6
@@ -86,23 +69,16 @@ class Tree:
             return
         at = self._draw.randrange(len(self.flying))
         self.flying[at], self.flying[-1] = self.flying[-1], self.flying[at]
-        whom, port, frame = self.flying.pop()
-        if isinstance(whom, Rank):
-            whom.receive(frame, self.now)
-            return
-        for out, copy in whom.process(port, frame):
-            if whom is self.root:
-                self._put(self.leaves[out - 1], UPLINK, copy)
-                continue
-            number = self.leaves.index(whom)
-            if out == UPLINK:
-                self._put(self.root, number + 1, copy)
-            else:
-                self._put(self._ranks[number * RANKS + out - 1], 0, copy)
+        (node, port), frame = self.flying.pop()
+        if node < WORLD:
+            self._ranks[node].receive(frame, self.now)
+        else:
+            self._send(node, self._switches[node - WORLD].process(port, frame))
 
-    def _put(self, whom: Pipeline | Rank, port: int, frame: bytes) -> None:
-        if not self._lost():
-            self.flying.append((whom, port, frame))
+    def _send(self, node: int, copies: Iterable[tuple[int, bytes]]) -> None:
+        for port, frame in copies:
+            if not self._lost():
+                self.flying.append((self._ends[Place(node, port)], frame))
 
 
 def sparse(density: float, blocks: int, generator: np.random.Generator) -> Array:
