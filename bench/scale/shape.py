@@ -48,22 +48,23 @@ class Shape:
         """The node of the switch on top."""
         return self.levels[-1][0]
 
+    def _level(self, node: int) -> int:
+        return next(level for level, nodes in enumerate(self.levels) if node in nodes)
+
     def parent(self, node: int) -> Place:
         """The switch above a node, and the port there that it is at."""
-        for level, nodes in enumerate(self.levels[:-1]):
-            if node in nodes:
-                number, fanout = node - nodes.start, self.fanouts[level]
-                return Place(self.levels[level + 1][number // fanout], number % fanout + 1)
-        raise ValueError(f"node {node} has no parent")
+        if node >= self.root:
+            raise ValueError(f"node {node} has no parent")
+        level = self._level(node)
+        number, port = divmod(node - self.levels[level].start, self.fanouts[level])
+        return Place(self.levels[level + 1][number], port + 1)
 
     def children(self, switch: int) -> list[int]:
         """The nodes below a switch, by their ports."""
-        for level, nodes in enumerate(self.levels[1:]):
-            if switch in nodes:
-                fanout = self.fanouts[level]
-                first = self.levels[level].start + (switch - nodes.start) * fanout
-                return list(range(first, first + fanout))
-        raise ValueError(f"node {switch} is no switch")
+        level = self._level(switch)
+        fanout = self.fanouts[level - 1]
+        first = (switch - self.levels[level].start) * fanout
+        return list(self.levels[level - 1][first : first + fanout])
 
     def uplink(self, node: int) -> int:
         """The port by which a node reaches its parent."""

@@ -37,7 +37,6 @@ from bench.measure import slowest, timed
 from bench.pages import FIGURES, IMAGES, pivot
 from bench.program import CANNOT_RUN, Option, Row, read_options, run, tell, tell_table
 from bench.ranks import TIMEOUT, run_ranks
-from bench.sparse.sparsity_plot import plot
 from bench.sparse.tcp_ring import Ring
 from bench.sparse.tensors import BLOCK_BYTES, OVERLAPS, draw, is_sum, tensor
 
@@ -167,6 +166,8 @@ def table(results: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def main() -> None:
+    from bench.sparse.sparsity_plot import plot  # not in ranks: matplotlib takes a second
+
     options = read_options(
         __doc__,
         docs="docs/figures.md",

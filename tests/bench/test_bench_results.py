@@ -10,7 +10,7 @@ import pytest
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import provenance
 
-from bench.allreduce.comparison_tables import aims, variants, whole
+from bench.allreduce.comparison_pages import aims, variants, whole
 from bench.pytorch.accuracy import HEAD, README_HEAD, headline, lines, results
 from bench.pytorch.accuracy_plot import plot
 from bench.pytorch.narrow import lines as narrow_lines

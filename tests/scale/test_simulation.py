@@ -116,14 +116,12 @@ def test_links_lose_and_duplicate_as_often_as_they_are_told() -> None:
     ends = {Place(0, 0): Place(1, 1), Place(1, 1): Place(0, 0)}
     links = Links(ends, Faults(0.25, 0.1, 0.5), seed=7)
     links.send(0, [(0, b"x")] * 10_000)
-    arrived = []
-    while links:
-        arrived.append(len(links.arrivals().get(1, [])))
+    arrived = [len(links.arrivals().get(1, [])) for _ in range(6)]
     assert links.frames == 10_000
     assert links.octets == 10_000
     assert links.lost == pytest.approx(2500, rel=0.1)
     assert sum(arrived) == pytest.approx(7500 * 1.1, rel=0.05)
-    assert len(arrived) == 4  # late by up to three ticks
+    assert [bool(number) for number in arrived] == [True] * 4 + [False] * 2  # late by up to three
     with pytest.raises(ValueError, match="loss is 1"):
         Faults(loss=1)
 
