@@ -25,7 +25,7 @@ WORDS = {
     "controller": "-m p4reduce_controller",
 }
 KINDS = (*WORDS, "host")
-DEADLINE = 1200.0  # seconds; ranks wait 120 s for one that never came
+DEADLINE = 600.0  # seconds; ranks wait 120 s for one that never came, or for a silent store
 _RESTARTED = ("switch", "controller")
 
 

@@ -34,7 +34,8 @@ def test_what_is_killed_is_named_or_the_sums_are_right() -> None:
     for number in range(TRIALS):
         # Each kind in turn, so that a few trials have all of them.
         trial = Trial.drawn(SEED + number, KIND or KINDS[(SEED + number) % len(KINDS)])
+        print(trial, end=": ", flush=True)
         found = trial.run()
-        print("WRONG" if found else "right", trial, *found, sep="\n    ", flush=True)
+        print("WRONG" if found else "right", *found, sep="\n    ", flush=True)
         wrong += [f"{trial}: {one}" for one in found]
     assert not wrong, "\n".join(wrong)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -104,6 +105,16 @@ def test_many_ranks_leave_the_store_time_for_others(monkeypatch: pytest.MonkeyPa
     with pytest.raises(dist.DistNetworkError, match="did not come"):
         meet(dist.HashStore(), 0, SIZE, "", 9.0)
     assert clock.sleeps * SIZE / clock.now <= 5001  # looks per second, of all ranks
+
+
+def test_the_log_says_whom_a_rank_waits_for_and_how_long(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "time", Clock())
+    with pytest.raises(dist.DistNetworkError, match="rank 1 of 2 did not come"):
+        meet(dist.HashStore(), 0, 2, "", 60.0)
+    words = r"rank 0 of 2: still waiting for rank 1 after (\d+) of 60 s"
+    assert re.findall(words, caplog.text) == ["10", "20", "40"]
 
 
 def test_those_who_do_not_come_are_named_with_few_questions() -> None:

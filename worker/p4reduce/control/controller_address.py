@@ -100,6 +100,14 @@ def connections_to(addresses: Collection[str]) -> Iterator[int]:
     A host has to be given by its IP address, or as "localhost".
     """
     wanted = {_peer_name(address) for address in addresses}
+    return (descriptor for descriptor, peer in connections() if peer in wanted)
+
+
+def connections() -> Iterator[tuple[int, str | tuple[str, int]]]:
+    """Yield the descriptors of this process's connected sockets, each with its peer.
+
+    A peer is a path, or an IP address and a port.
+    """
     try:
         names = [path.name for path in Path("/proc/self/fd").iterdir()]
     except OSError:  # not Linux
@@ -115,8 +123,7 @@ def connections_to(addresses: Collection[str]) -> Iterator[int]:
             continue
         finally:
             sock.detach()
-        if (peer if isinstance(peer, str) else peer[:2]) in wanted:
-            yield descriptor
+        yield descriptor, peer if isinstance(peer, str) else peer[:2]
 
 
 def _peer_name(address: str) -> str | tuple[str, int]:

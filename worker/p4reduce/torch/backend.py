@@ -17,9 +17,10 @@ from p4reduce.torch.devices import OtherDevices
 from p4reduce.torch.errors import torch_errors
 from p4reduce.torch.group import TorchCollectives, UnregisteredGroup, ours, raise_if_lost
 from p4reduce.torch.meeting import exchange_by
-from p4reduce.torch.presence import arrive, store_answers
+from p4reduce.torch.presence import arrive
 from p4reduce.torch.python_backend import group_class
 from p4reduce.torch.routes import Formed, Routes
+from p4reduce.torch.store import ask
 
 _ACCELERATED = "accelerated"  # of the store: on how many ranks torch has an accelerator
 
@@ -37,8 +38,9 @@ def create(options: Any, backend_options: Any) -> TorchCollectives:
     """
     rank, size = options.group_rank, options.group_size
     ranks = list(options.global_ranks_in_group)
+    seconds = options.timeout.total_seconds()
     try:
-        generation = arrive(options.store, rank)
+        generation = arrive(options.store, rank, seconds, lambda: raise_if_lost(ranks, 0.0))
     except dist.DistNetworkError:
         raise_if_lost(ranks, LEASE)
         raise
@@ -95,8 +97,16 @@ def make_group(
     Raises:
         DistNetworkError, DistBackendError: as `create`.
     """
-    with store_answers():
-        store.add(_ACCELERATED, accelerators.is_available())
+
+    def added(number: int) -> int:
+        return ask(
+            store,
+            lambda store: int(store.add(_ACCELERATED, number)),
+            timeout.total_seconds(),
+            lambda: check(0.0),
+        )
+
+    added(accelerators.is_available())
     routes = Routes(
         store,
         rank,
@@ -109,8 +119,7 @@ def make_group(
         gloo_beside=replicas,
         formed=formed,
     )
-    with store_answers():  # for routes, all ranks have met: they all read the same
-        accelerated = store.add(_ACCELERATED, 0)
+    accelerated = added(0)  # for routes, all ranks have met: they all read the same
     kind = UnregisteredGroup if replicas else group_class()
     return kind(
         store,

@@ -28,6 +28,7 @@ from p4reduce.torch.calls import TorchCall
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.options import shape_of
 from p4reduce.torch.statistics import count_gloo
+from p4reduce.torch.store import in_time
 from p4reduce.torch.tensors import bytes_of
 from p4reduce.torch.work import OutcomeWork, WorkOutcome
 
@@ -37,6 +38,7 @@ _NETWORK = ("onnect", "imed out", "imeout", "pipe")
 _TOO_EARLY = "Operation timed out"  # what `Work.wait` of torch says
 _NO_TAG = 2**31 - 1  # of a receive for which nobody sends
 _LOOK = 0.25  # seconds between two looks at whether a rank is lost
+STORE_MARGIN = 10.0  # seconds beyond a deadline of Gloo's; then only its store can be missing
 LEASE = 12.0  # seconds; a little more than a lease usually is
 
 
@@ -152,6 +154,12 @@ def _close(group: Any) -> None:
 
 
 def _connected(store: Any, rank: int, size: int, timeout: timedelta, address: str) -> Any:
+    """Return Gloo's group. Its deadline counts only while torch's store answers."""
+    within = timeout.total_seconds() + STORE_MARGIN
+    return in_time(store, lambda store: _group(store, rank, size, timeout, address), within)
+
+
+def _group(store: Any, rank: int, size: int, timeout: timedelta, address: str) -> Any:
     address = "" if "GLOO_SOCKET_IFNAME" in os.environ else address or own_address()
     try:
         if not address:

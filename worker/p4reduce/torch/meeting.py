@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from p4reduce.errors import LaunchError, P4ReduceTimeoutError
 from p4reduce.meeting import ROUND_TIMEOUT, Exchange
-from p4reduce.torch.presence import arrive, meet, store_answers
+from p4reduce.torch.presence import arrive, meet
+from p4reduce.torch.store import ask
 
 # Seconds between two looks whether rank 0 has said it, first and longest: doubled each time.
 _INTERVALS = (0.001, 0.01)
@@ -38,18 +39,21 @@ def exchange_by(
         rounds += 1
         within = timeout if rounds == 1 else ROUND_TIMEOUT
         own = dist.PrefixStore(f"{rounds}", store)
-        with store_answers():
-            own.set(f"text/{rank}", text)
+        ask(own, lambda own: own.set(f"text/{rank}", text), within, check)
         meet(own, rank, size, "", within, check)
         if rank == 0:  # so that the store is asked for each text once
-            with store_answers():
-                texts = [own.get(f"text/{other}").decode() for other in range(size)]
-                own.set("all", json.dumps(texts))
-            return texts
+            return ask(own, lambda own: _collected(own, size), ROUND_TIMEOUT, check)
         everything: list[str] = json.loads(_from_rank_0(own, size, check))
         return everything
 
     return exchange
+
+
+def _collected(store: Any, size: int) -> list[str]:
+    """Return the texts of all ranks, which are there, and tell the others."""
+    texts = [store.get(f"text/{rank}").decode() for rank in range(size)]
+    store.set("all", json.dumps(texts))
+    return texts
 
 
 def _from_rank_0(store: Any, size: int, check: Callable[[], None] | None) -> bytes:
@@ -57,9 +61,14 @@ def _from_rank_0(store: Any, size: int, check: Callable[[], None] | None) -> byt
     deadline = time.monotonic() + ROUND_TIMEOUT
     interval, longest = _INTERVALS
     while True:
-        with store_answers():
-            if store.check(["all"]):
-                return bytes(store.get("all"))
+        said = ask(
+            store,
+            lambda store: bytes(store.get("all")) if store.check(["all"]) else None,
+            deadline - time.monotonic(),
+            check,
+        )
+        if said is not None:
+            return said
         if check is not None:
             check()
         if time.monotonic() > deadline:
@@ -75,7 +84,7 @@ def of_environment(timeout: float) -> Exchange:
     """Return an exchange of all ranks by the store that torchrun's variables name."""
     store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
     prefixed = dist.PrefixStore("p4reduce/init", store)
-    own = dist.PrefixStore(f"{arrive(prefixed, rank)}", prefixed)
+    own = dist.PrefixStore(f"{arrive(prefixed, rank, timeout)}", prefixed)
     by_store = exchange_by(own, rank, size, timeout)
 
     def exchange(text: str) -> Sequence[str]:

@@ -10,30 +10,40 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
+from p4reduce.torch.store import FIRST_WARNING, ask
 from p4reduce.wire.rank_sets import list_ranks
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _INTERVALS = (0.005, 0.25)  # seconds between two looks of a rank, shortest and longest
 _OF_WAITED = 0.05  # an interval, of the time waited so far: so much later all know of the last rank
 _LOOKS = 5000.0  # per second, of all ranks of a group: more would keep the store's process busy
-_FIRST_WARNING = 10.0  # seconds; the next ones come after twice the time
 _BITS = 62  # ranks whose presence is in one number of the store, which has 64 bits and a sign
 
 
-def arrive(store: Any, rank: int) -> int:
+def arrive(store: Any, rank: int, timeout: float, check: Callable[[], None] | None = None) -> int:
     """Return how often, from 0, this rank has made a group of this name in this store.
 
     A group that is made again in one store must not find the keys of the earlier one.
+
+    Args:
+        store: of torch.
+        rank: of this process.
+        timeout: seconds.
+        check: as for `meet`.
+
+    Raises:
+        DistNetworkError: the store broke, or does not answer.
     """
-    with store_answers():
-        return int(store.add(f"p4reduce/arrivals/{rank}", 1)) - 1
+    key = f"p4reduce/arrivals/{rank}"
+    return ask(store, lambda store: int(store.add(key, 1)), timeout, check) - 1
 
 
 def meet(
@@ -58,63 +68,54 @@ def meet(
         What rank 0 said.
 
     Raises:
-        DistNetworkError: not all came in time; names the missing ones. Or the store broke.
+        DistNetworkError: not all came in time; names the missing ones. Or the store broke, or does
+            not answer.
     """
-    with store_answers():
+    start = time.monotonic()
+
+    def asked(question: Callable[[Any], T]) -> T:
+        return ask(store, question, timeout - (time.monotonic() - start), check)
+
+    def come(store: Any) -> int:
         if rank == 0:
             store.set("word", word)
         store.add(f"here/{rank // _BITS}", 1 << rank % _BITS)  # who
-        came = store.add("here", 1)  # how many
-    start = time.monotonic()
-    warn_at = _FIRST_WARNING
+        return int(store.add("here", 1))  # how many
+
+    def not_here(store: Any) -> list[int]:
+        """A number of the store for every 62 ranks."""
+        words = [store.add(f"here/{number}", 0) for number in range(-(-size // _BITS))]
+        return [rank for rank in range(size) if not words[rank // _BITS] >> rank % _BITS & 1]
+
+    came = asked(come)
+    warn_at = FIRST_WARNING
     while came < size:
         if check is not None:
             check()
         waited = time.monotonic() - start
         if waited >= timeout:
-            if missing := _not_here(store, size):
+            if missing := asked(not_here):
                 raise dist.DistNetworkError(
                     f"p4reduce: {list_ranks(missing)} of {size} did not come to the process group "
                     f"within {timeout:g} s"
                 )
             break  # the last one has just come
         if waited >= warn_at:
-            missing = _not_here(store, size)
             log.warning(
-                "rank %d of %d: still waiting for %s after %.0f s",
+                "rank %d of %d: still waiting for %s after %.0f of %g s",
                 rank,
                 size,
-                list_ranks(missing),
+                list_ranks(asked(not_here)),
                 waited,
+                timeout,
             )
             warn_at *= 2
         time.sleep(min(_interval(waited, size), max(timeout - waited, 0.0)))
-        with store_answers():
-            came = store.add("here", 0)
-    with store_answers():
-        return str(store.get("word").decode())
+        came = asked(lambda store: int(store.add("here", 0)))
+    return asked(lambda store: str(store.get("word").decode()))
 
 
 def _interval(waited: float, size: int) -> float:
     """Return the seconds until the next look of each of `size` ranks."""
     shortest, longest = _INTERVALS
     return min(max(shortest, _OF_WAITED * waited, size / _LOOKS), longest)
-
-
-def _not_here(store: Any, size: int) -> list[int]:
-    """Ask which ranks are missing: a number of the store for every 62 of them."""
-    with store_answers():
-        words = [store.add(f"here/{number}", 0) for number in range(-(-size // _BITS))]
-    return [rank for rank in range(size) if not words[rank // _BITS] >> rank % _BITS & 1]
-
-
-@contextmanager
-def store_answers() -> Iterator[None]:
-    """Say what it means when torch's store does not: its own words name no rank."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise dist.DistNetworkError(
-            "p4reduce: torch's store is gone: rank 0 has ended, or torchrun, in whose process it "
-            f"was. Look for that process's own error, which came before this one: {error}"
-        ) from error
