@@ -10,6 +10,7 @@ import contextlib
 import hmac
 import json
 import os
+import selectors
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from p4reduce.hosts import address_towards
 _PAUSE = 0.05  # seconds between two attempts to reach rank 0
 _CONNECT_TIMEOUT = 5.0
 _HELLO_TIMEOUT = 5.0  # for a stranger that connects and says nothing
+_FIRST_TEXT = 1.0  # seconds at least for a rank that has just come
 _MOST_TEXTS = 3  # of other ranks' errors, in one error
 ROUND_TIMEOUT = 130.0  # seconds for a text of ranks that have met; they may start processes first
 
@@ -126,7 +128,9 @@ class SocketMeeting:
             line = self._lines.readline()
         except TimeoutError:
             raise P4ReduceTimeoutError(
-                f"not all of {self._size} ranks came within {timeout:g} s", seconds=timeout
+                f"rank 0 of {self._size} has not answered within {timeout:g} s",
+                missing=[0],
+                seconds=timeout,
             ) from None
         except OSError:
             line = b""
@@ -247,13 +251,11 @@ class _Rendezvous:
                 closing.callback(Path(self._server.getsockname()).unlink, missing_ok=True)
             with self._server:
                 missing = self._receive_all()
-            if missing:
-                those = ", ".join(map(str, missing))
-                text = f"{len(missing)} of {self._size} ranks did not come: {those}"
-                self._tell({"missing": missing, "text": text})
-                return
-            while True:
-                said = {rank: lines.readline() for rank, lines in self._ranks.items()}
+            deadline = max(self._deadline, time.monotonic() + _FIRST_TEXT)
+            while not missing:
+                said, missing = self._hear(deadline)
+                if missing:
+                    break
                 if not all(said.values()):
                     gone = [rank for rank, line in said.items() if not line]
                     if len(gone) < self._size:
@@ -261,6 +263,31 @@ class _Rendezvous:
                         self._tell({"text": f"rank {who} has ended before the network was there"})
                     return
                 self._tell({"all": [json.loads(said[rank]) for rank in range(self._size)]})
+                self._wait_for_one()
+                deadline = time.monotonic() + ROUND_TIMEOUT
+            those = ", ".join(map(str, missing))
+            text = f"{len(missing)} of {self._size} ranks did not come: {those}"
+            self._tell({"missing": missing, "text": text})
+
+    def _hear(self, deadline: float) -> tuple[dict[int, bytes], list[int]]:
+        """Return what each rank says next, b"" if it has ended, and those that say nothing."""
+        said, silent = dict[int, bytes](), list[int]()
+        for rank, lines in self._ranks.items():
+            self._sockets[rank].settimeout(max(deadline - time.monotonic(), _PAUSE))
+            try:
+                said[rank] = lines.readline()
+            except TimeoutError:
+                silent.append(rank)
+            except OSError:
+                said[rank] = b""
+        return said, silent
+
+    def _wait_for_one(self) -> None:
+        """Return when a rank says something, or ends; they may do anything before that."""
+        with selectors.DefaultSelector() as selector:
+            for connection in self._sockets.values():
+                selector.register(connection, selectors.EVENT_READ)
+            selector.select()
 
     def _close(self) -> None:
         for connection in self._sockets.values():
@@ -288,11 +315,11 @@ class _Rendezvous:
         if type(rank) is not int or not 0 <= rank < self._size or rank in self._ranks:
             connection.close()
             return
-        connection.settimeout(None)
         self._ranks[rank], self._sockets[rank] = lines, connection
 
     def _tell(self, message: Any) -> None:
         line = json.dumps(message).encode() + b"\n"
         for connection in self._sockets.values():
             with contextlib.suppress(OSError):
+                connection.settimeout(ROUND_TIMEOUT)
                 connection.sendall(line)

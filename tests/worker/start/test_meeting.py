@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from p4reduce import ConfigurationError, LaunchError, P4ReduceTimeoutError
+from p4reduce import meeting as meeting_module
 from p4reduce.meeting import SocketMeeting, agreed, listen
 
 DEADLINE = 120.0
@@ -61,6 +62,44 @@ def test_who_does_not_come_is_named(address: str) -> None:
 
     said = all_ranks(4, rank_of)
     assert said == ["1 of 4 ranks did not come: 2"] * 2 + ["", "1 of 4 ranks did not come: 2"]
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_who_comes_and_falls_silent_is_named(
+    rounds: int, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meeting_module, "ROUND_TIMEOUT", DEADLINE)
+    over = threading.Event()
+
+    def rank_of(rank: int) -> str:
+        with SocketMeeting(address, rank, 3, 1.0 if rank == 0 else DEADLINE) as meeting:
+            for turn in range(rounds):
+                meeting.exchange(f"here in turn {turn}")
+                monkeypatch.setattr(meeting_module, "ROUND_TIMEOUT", 0.5)  # rank 0's, not theirs
+            if rank == 1:
+                over.wait(DEADLINE)
+                return ""
+            try:
+                meeting.exchange("still here")
+            except P4ReduceTimeoutError as error:
+                return str(error)
+            finally:
+                over.set()
+            return "all have come"
+
+    named = "1 of 3 ranks did not come: 1"
+    assert all_ranks(3, rank_of) == [named, "", named]
+
+
+def test_rank_0_that_is_silent_is_named(address: str) -> None:
+    """Nobody accepts its connection, as in a process that is stopped."""
+    with (
+        listen(address),
+        SocketMeeting(address, 1, 2, 0.3) as meeting,
+        pytest.raises(P4ReduceTimeoutError, match="rank 0 of 2 has not answered") as caught,
+    ):
+        meeting.exchange("here")
+    assert caught.value.missing == (0,)
 
 
 def test_who_ends_is_named(address: str) -> None:
