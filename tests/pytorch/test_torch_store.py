@@ -122,6 +122,18 @@ def test_a_store_that_falls_silent_is_named(what: str, relay: Relay, client: Any
     assert re.search(SILENT, str(error))
 
 
+def test_a_store_that_accepts_connections_and_no_more_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store, "LEAST", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        error = failure_of(lambda: store.connected("127.0.0.1", port, 0.3))
+        assert isinstance(error, dist.DistNetworkError)
+        assert re.search(SILENT, str(error))
+        store.break_off()
+
+
 class LostError(Exception):
     """A rank is lost."""
 

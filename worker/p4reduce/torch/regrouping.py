@@ -37,6 +37,7 @@ from p4reduce.torch.held_port import HeldPort
 from p4reduce.torch.names import NAME
 from p4reduce.torch.rank_zero import broadcast_text
 from p4reduce.torch.routes import Formed
+from p4reduce.torch.store import connected
 
 _WAITING = "a rank that waits"  # in the name of a newcomer's job
 _MEETING = 10.0  # seconds for a newcomer that waits, to be there
@@ -197,5 +198,5 @@ def _listening(address: str) -> Any:
 
 def _connected(new: _NewGroup, end: float) -> Any:
     host, port = new.store.split()
-    left = timedelta(seconds=max(end - time.monotonic(), 1.0))
-    return dist.TCPStore(host, int(port), is_master=False, timeout=left, wait_for_workers=False)
+    left = max(end - time.monotonic(), 1.0)
+    return connected(host, int(port), left, wait_for_workers=False)

@@ -88,6 +88,7 @@ def meet_over(comm: Communicator, address: str, timeout: timedelta) -> tuple[Any
     import torch.distributed as dist
 
     from p4reduce.torch.rank_zero import broadcast_text
+    from p4reduce.torch.store import connected
 
     store, announced = None, ""
     if comm.rank == 0:
@@ -104,7 +105,7 @@ def meet_over(comm: Communicator, address: str, timeout: timedelta) -> tuple[Any
     announced = broadcast_text(comm, announced)
     if store is None:
         host, port = announced.split()
-        store = dist.TCPStore(host, int(port), comm.size, is_master=False, timeout=timeout)
+        store = connected(host, int(port), timeout.total_seconds(), world_size=comm.size)
     return store, comm.rank, comm.size
 
 

@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
 
 import torch.distributed as dist
 from p4reduce_common.threads import new_thread
@@ -33,7 +34,36 @@ _ENDING = 5.0  # seconds at most for a question to notice that its connection is
 Check = Callable[[], None]
 T = TypeVar("T")
 
+
+class _Address(NamedTuple):
+    """Stands for a store to which there is no connection yet."""
+
+    host: str
+    port: int
+
+
 _unanswered: dict[threading.Thread, Any] = {}  # and the store of each
+
+
+def connected(host: str, port: int, within: float, **options: Any) -> Any:
+    """Return a connection to the store of another process.
+
+    Args:
+        host: name or IP address.
+        port: of TCP.
+        within: seconds, also of what is later asked of the store.
+        options: of `TCPStore`, added to these.
+
+    Raises:
+        DistNetworkError: nobody is there, or answers in time.
+    """
+
+    def connect(_: Any) -> Any:
+        timeout = timedelta(seconds=within)
+        return dist.TCPStore(host, port, is_master=False, timeout=timeout, **options)
+
+    # It knows by itself that nobody is there, and then says more.
+    return in_time(_Address(host, port), connect, within + LEAST)
 
 
 def ask(store: Any, question: Callable[[Any], T], within: float, check: Check | None = None) -> T:
@@ -114,10 +144,10 @@ def _silent(store: Any, seconds: float) -> str:
 
 
 def _by_tcp(store: Any) -> Any:
-    """Return the store that is connected by TCP, if one is."""
+    """Return what has host and port, if the store is at some."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
-    return store if isinstance(store, dist.TCPStore) else None
+    return store if isinstance(store, (dist.TCPStore, _Address)) else None
 
 
 def break_off() -> None:
