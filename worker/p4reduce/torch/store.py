@@ -156,9 +156,10 @@ def break_off() -> None:
     ports = {tcp.port for _, store in asking if (tcp := _by_tcp(store)) is not None}
     for descriptor, peer in connections():
         if peer[1] in ports:
-            with contextlib.suppress(OSError), socket.socket(fileno=descriptor) as connection:
+            connection = socket.socket(fileno=descriptor)
+            with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-                connection.detach()  # the store closes it
+            connection.detach()  # the store closes it
     for thread, _ in asking:
         thread.join(_ENDING)
 
