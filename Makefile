@@ -116,7 +116,7 @@ SANITIZED_TESTS := tests/native/test_c_programs.py tests/native/test_c_expressio
     tests/native/test_loop.py tests/native/test_link_delivery.py tests/native/test_link_wakeups.py \
     tests/native/test_link_offload.py tests/native/test_datagrams.py tests/native/test_udp_segments.py \
     tests/worker/protocol/test_slots.py tests/worker/reference/test_reference_steps.py \
-    tests/native/test_worker_lanes.py tests/compression/test_kernels.py \
+    tests/worker/session/test_lane_codec.py tests/compression/test_kernels.py \
     tests/worker/protocol/test_forged_answers.py \
     tests/worker/collectives/test_lanes_e2e.py tests/worker/session/test_lives.py
 # The sanitizer keeps memory that has been freed.

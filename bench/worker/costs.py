@@ -35,7 +35,7 @@ import p4reduce
 import p4reduce_lab
 from p4reduce.compression import compressor_by_name
 from p4reduce.machine_code import Library, native_library
-from p4reduce.ring.lane_codec import Codec
+from p4reduce.session.lane_codec import Codec
 from p4reduce.tensors import plans
 from p4reduce.tensors.precision import PRECISIONS
 from p4reduce.tensors.stream import Collective

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from p4reduce.ring.lane_codec import codec_for
+from p4reduce.session.lane_codec import codec_for
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.calls import Operation

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many blocks at a time, as `ring.lane_codec.Codec` has them, where there is no machine code.
+"""Many blocks at a time, as `session.lane_codec.Codec` has them, where there is no machine code.
 
-For a rank alone, and for the ring of ranks that are reference workers.
+For a rank alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import numpy.typing as npt
 from p4reduce.reference.numbers import Numbers
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.stream import Collective
-from p4reduce.wire.answers import SECOND, WHOLE
-from p4reduce.wire.format import HALF_BYTES, PAYLOAD_BYTES
 from p4reduce.wire.frames import FrameBuffer
 
 
@@ -33,14 +31,7 @@ class ReferenceCodec:
         for block in blocks.tolist():
             self._numbers.withhold(block)
 
-    def decode(
-        self,
-        blocks: Indices,
-        exponents: npt.NDArray[np.uint8],
-        rows: Indices,
-        part: int = WHOLE,
-    ) -> None:
-        size = PAYLOAD_BYTES if part == WHOLE else HALF_BYTES
+    def decode(self, blocks: Indices, exponents: npt.NDArray[np.uint8], rows: Indices) -> None:
         for block, exponent, row in zip(blocks, exponents, rows, strict=True):
-            lanes = self._payload[row, :size].tobytes()
-            self._numbers.write(int(block), int(exponent), lanes, second_half=part == SECOND)
+            lanes = self._payload[row].tobytes()
+            self._numbers.write(int(block), int(exponent), lanes, second_half=False)

@@ -15,7 +15,7 @@ from dataclasses import asdict
 import numpy as np
 
 from p4reduce.errors import ClosedError, InterruptedCallError, P4ReduceError
-from p4reduce.ring.lane_codec import codec_for
+from p4reduce.session.lane_codec import codec_for
 from p4reduce.statistics import Counts, Statistics
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire.format import NONFINITE_EXPONENT

@@ -156,11 +156,11 @@ void p4r_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
 
 void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
                 const int64_t *blocks, const uint8_t *exponents, const uint8_t *rows,
-                const int64_t *which, uint64_t count, uint32_t part)
+                const int64_t *which, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         const uint8_t *row = rows + (uint64_t)which[i] * P4R_BUFFER_STRIDE;
         p4r_block_decode(codec, target, blocks[i], exponents[i],
-                         row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET, part);
+                         row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET, P4R_WHOLE);
     }
 }

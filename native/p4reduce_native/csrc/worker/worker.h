@@ -194,7 +194,7 @@ void p4r_encode(const struct p4r_codec *codec, const struct p4r_blocks *source,
                 const uint8_t *exponents, uint8_t *rows, const int64_t *which, uint64_t count);
 void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
                 const int64_t *blocks, const uint8_t *exponents, const uint8_t *rows,
-                const int64_t *which, uint64_t count, uint32_t part);
+                const int64_t *which, uint64_t count);
 
 /* -- Slots (receive.c, rounds.c) --------------------------------------------------------------- */
 

@@ -17,7 +17,6 @@ from p4reduce.machine_code import Library, native_library
 from p4reduce.tensors.blocks import Array, BlockMemory, Indices, Piece
 from p4reduce.tensors.native_stream import NativeBlocks, NativeStream
 from p4reduce.tensors.stream import Collective
-from p4reduce.wire.answers import FIRST, SECOND, WHOLE
 from p4reduce.wire.frames import FrameBuffer
 
 if TYPE_CHECKING:
@@ -96,14 +95,8 @@ class Codec:
                 block,
             )
 
-    def decode(
-        self,
-        blocks: Indices,
-        exponents: npt.NDArray[np.uint8],
-        rows: Indices,
-        part: int = WHOLE,
-    ) -> None:
-        """Write the sums in frames, or one half of them, into the target."""
+    def decode(self, blocks: Indices, exponents: npt.NDArray[np.uint8], rows: Indices) -> None:
+        """Write the sums in frames into the target."""
         blocks, rows = np.ascontiguousarray(blocks, np.int64), np.ascontiguousarray(rows, np.int64)
         exponents = np.ascontiguousarray(exponents)
         target, places, values = self._stream.target, blocks, None
@@ -118,12 +111,9 @@ class Codec:
             self._frames.rows_address,
             rows.ctypes.data,
             len(blocks),
-            part,
         )
         if values is not None:
-            half = values.shape[1] // 2
-            columns = slice(half if part == SECOND else 0, half if part == FIRST else None)
-            self._collective.target.scatter(blocks, values[: len(blocks), columns], columns)
+            self._collective.target.scatter(blocks, values[: len(blocks)], slice(None))
 
     def _room(self) -> tuple[Array, NativeBlocks]:
         """Room for blocks, and the same for C."""
