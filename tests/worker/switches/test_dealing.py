@@ -28,24 +28,24 @@ def places(dealer: Dealer, one: CollectivePlan[Any]) -> list[tuple[int, int] | N
 
 
 def test_each_part_knows_its_switch_and_what_was_cut_before() -> None:
-    dealer = Dealer(cast(Any, [SimpleNamespace(world_size=2, by_udp=True)] * 2))
+    dealer = Dealer(cast(Any, [SimpleNamespace(world_size=2, shares_link=True)] * 2))
     assert places(dealer, plan(100)) == [(0, 0), (1, 0)]
     assert places(dealer, plan(3)) == [None]  # one switch has all of it
     assert places(dealer, plan(100)) == [(0, 1), (1, 1)]
 
 
 def test_urgent_calls_overtake_others_and_have_no_place() -> None:
-    dealer = Dealer(cast(Any, [SimpleNamespace(world_size=2, by_udp=True)] * 2))
+    dealer = Dealer(cast(Any, [SimpleNamespace(world_size=2, shares_link=True)] * 2))
     assert places(dealer, plan(100, priority=1)) == [None, None]
     assert places(dealer, plan(100)) == [(0, 0), (1, 0)]
 
 
 def test_a_call_that_is_not_made_does_not_count() -> None:
-    dealer = Dealer(cast(Any, [SimpleNamespace(world_size=2, by_udp=True)] * 2))
+    dealer = Dealer(cast(Any, [SimpleNamespace(world_size=2, shares_link=True)] * 2))
     dealer.deal([plan(100)])  # and not kept
     assert places(dealer, plan(100)) == [(0, 0), (1, 0)]
 
 
 def test_switches_with_links_of_their_own_leave_nothing_to_others() -> None:
-    dealer = Dealer(cast(Any, [SimpleNamespace(world_size=2, by_udp=False)] * 2))
+    dealer = Dealer(cast(Any, [SimpleNamespace(world_size=2, shares_link=False)] * 2))
     assert places(dealer, plan(100)) == [None, None]

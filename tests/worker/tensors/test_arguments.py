@@ -169,7 +169,7 @@ def method_cases() -> Iterator[Any]:
 class Nobody:
     """A session to which nothing may come."""
 
-    rank, world_size, slots, job, broken, by_udp = 0, 1, 32, "job", None, False
+    rank, world_size, slots, job, broken, shares_link = 0, 1, 32, "job", None, False
 
     def submit(self, collective: Collective) -> None:
         raise AssertionError("it was not refused")

@@ -490,7 +490,7 @@ def test_waiting_for_room_does_not_spin(pair: tuple[Connected, Connected]) -> No
     asked: list[float] = []
 
     class Inner:
-        endpoint, wake_fd = near.endpoint, near.wake_fd
+        endpoint, wake_fd, shares_link = near.endpoint, near.wake_fd, True
 
         def send(self, _buffer: FrameBuffer, _rows: object) -> int:
             return 0
@@ -501,6 +501,7 @@ def test_waiting_for_room_does_not_spin(pair: tuple[Connected, Connected]) -> No
             return False
 
     faulty = FaultyTransport(Inner(), FaultPlan())  # type: ignore[arg-type]
+    assert faulty.shares_link
     for _ in range(2):
         faulty.send(numbered(3), np.arange(3))
     faulty.wait(5.0)

@@ -48,7 +48,6 @@ from p4reduce.tensors.call_log import CallLog
 from p4reduce.tensors.dispute import Dispute
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
-from p4reduce.transport.udp import PythonUdpTransport, UdpTransport
 from p4reduce.wire.calls import class_slots
 
 log = logging.getLogger(__name__)
@@ -107,6 +106,7 @@ class Session:
         on_break: called when it breaks otherwise than by a collective's end; must not wait.
         on_ring: whether the ranks reduce without a switch for now.
         leaf: the ranks at this rank's own switch, ascending.
+        shares_link: as of the transport that it began with.
         origin: bytes that all ranks of the job have and no other job, whatever is lost later.
     """
 
@@ -122,9 +122,7 @@ class Session:
         self.listener = listener
         self.neighbourhood = neighbourhood(joined)
         self.leaf = joined.leaf
-        self.by_udp = isinstance(
-            joined.transport.port.transport, (UdpTransport, PythonUdpTransport)
-        )
+        self.shares_link = joined.transport.port.transport.shares_link
         self.origin = self.neighbourhood.secret
         self.on_break: Callable[[], object] = lambda: None
         self.on_ring = False

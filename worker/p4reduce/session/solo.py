@@ -32,7 +32,7 @@ class Solo:
     """
 
     rank = 0
-    by_udp = False
+    shares_link = False
     world_size = 1
     slots = 1
     urgent_slots: tuple[int, ...] = ()

@@ -88,8 +88,8 @@ class Dealer:
         self._rates = [SwitchRate() for _ in sessions]
         self._progress = SwitchProgress(len(sessions))
         self._cuts = 0
-        # An interface, or shared memory, belongs to one switch: none leaves anything to another.
-        self._share_links = any(session.by_udp for session in sessions)
+        # Where each switch has a link of its own, none leaves anything to another.
+        self._share_links = any(session.shares_link for session in sessions)
         self._shares = Shares(len(sessions), sessions[0].world_size)
         self._agreement: _RateAgreement | None = None
 

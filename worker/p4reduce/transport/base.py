@@ -43,6 +43,10 @@ class Transport(Protocol):
         """Whether all frames arrive unless one of the ends is gone."""
 
     @property
+    def shares_link(self) -> bool:
+        """Whether the ways to several switches have one link of this host, as by UDP."""
+
+    @property
     def link(self) -> Link | None:
         """The link for C, while this is open; None: C calls the methods here."""
 

@@ -202,6 +202,7 @@ class FaultyTransport:
     ) -> None:
         self._inner = inner
         self.endpoint, self.wake_fd = inner.endpoint, inner.wake_fd
+        self.shares_link = inner.shares_link
         self._clock = clock
         up, down = np.random.SeedSequence((plan.seed, plan.rank)).spawn(2)
         none = FaultPlan()

@@ -51,6 +51,7 @@ class FramesOverLink:
 
     endpoint: Endpoint | None = None
     lossless = False
+    shares_link = False  # an interface, or shared memory, belongs to one switch
 
     def __init__(self, description: str, link: Link) -> None:
         self._description = description

@@ -87,6 +87,8 @@ class UdpTransport(FramesOverLink):
         ConfigurationError: the address, or the file of `$P4REDUCE_UDP_KEY_FILE`, is of no use.
     """
 
+    shares_link = True
+
     def __init__(self, address: str, environ: Mapping[str, str] = os.environ) -> None:
         sock, entered = _connect(address, environ)
         super().__init__(f"udp:{address}", Link.over_datagrams(sock, entered))
@@ -98,6 +100,7 @@ class PythonUdpTransport:
     endpoint = None
     dropped = 0
     lossless = False
+    shares_link = True
     link = None
 
     def __init__(self, address: str, environ: Mapping[str, str] = os.environ) -> None:
