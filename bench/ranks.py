@@ -16,9 +16,8 @@ from p4reduce_lab.choice import choose
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, ChildProcess, Processes
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.system import System, rank_variables
-from p4reduce_lab.tree import TreeShape, TreeSystem
+from p4reduce_lab.topology import LabTopology
 
 from bench.rank import command
 
@@ -35,7 +34,7 @@ def running(
     switch: str = "embedded",
     network: str = "local",
     bandwidth: float | None = None,
-    switches: Switches = 1,
+    switches: LabTopology | int = 1,
     uplinks: float | None = None,
     web: bool = False,
 ) -> Iterator[tuple[System, Path]]:
@@ -54,15 +53,16 @@ def running(
     """
     network = network if bandwidth is None else "mininet"
     choice = replace(choose(switch, network, bandwidth=bandwidth), web=web)
-    with run_directory() as directory:
-        if isinstance(switches, TreeShape):
-            made: System = TreeSystem(choice, directory, directory, switches, uplinks)
-        else:
-            made = system_of(choice, directory, directory, workers, switches)
-        with made as system:
-            system.start()
-            system.wait_ready()
-            yield system, directory
+    topology = switches
+    if isinstance(topology, int):
+        topology = LabTopology.side_by_side(workers, topology)
+    with (
+        run_directory() as directory,
+        System(choice, directory, directory, topology, uplinks=uplinks) as system,
+    ):
+        system.start()
+        system.wait_ready()
+        yield system, directory
 
 
 def run_ranks(
@@ -71,7 +71,7 @@ def run_ranks(
     *,
     switch: str = "embedded",
     bandwidth: float | None = None,
-    switches: Switches = 1,
+    switches: LabTopology | int = 1,
     uplinks: float | None = None,
     **given: Any,
 ) -> list[Any]:

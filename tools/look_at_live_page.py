@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 import p4reduce
+from p4reduce.variables import CONTROLLER, INTERFACE
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE
-from p4reduce_lab.tree import TreeShape, TreeSystem
+from p4reduce_lab.system import System
+from p4reduce_lab.topology import LabTopology
 from picture_live_page import headless, resized
 
-SHAPE = TreeShape((2, 32))
+TREE = LabTopology.tree(2, 32)
 SIZES = {  # ranks of each job, 64 together
     "bert-large": 16,
     "resnet50": 12,
@@ -56,7 +57,7 @@ def main() -> int:
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
     choice = replace(choose("embedded", "local"), web=True)
-    with run_directory() as directory, TreeSystem(choice, directory, directory, SHAPE) as tree:
+    with run_directory() as directory, System(choice, directory, directory, TREE) as tree:
         tree.start()
         tree.wait_ready()
         port = 0
@@ -75,9 +76,9 @@ def take_part(variables: Mapping[str, str], job: str, rank: int, port: int) -> N
     comm = p4reduce.init(
         rank,
         SIZES[job],
-        variables[CONTROLLER_VARIABLE],
+        variables[CONTROLLER],
         job,
-        interface=variables[INTERFACE_VARIABLE].replace("{port}", str(port)),
+        interface=variables[INTERFACE].replace("{port}", str(port)),
         slots=SLOTS,
         timeout=600,
     )

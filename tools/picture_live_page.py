@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 import p4reduce
+from p4reduce.variables import CONTROLLER, INTERFACE
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE
-from p4reduce_lab.tree import TreeShape, TreeSystem
+from p4reduce_lab.system import System
+from p4reduce_lab.topology import LabTopology
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "images" / "live-page.png"
-SHAPE = TreeShape((2, 4))
+TREE = LabTopology.tree(2, 4)
 PORTS = {"train": (1, 2, 5, 6), "tune": (3, 4, 7, 8)}  # each job has ranks below both leaves
 STUCK_AFTER = 12  # collectives of the second job
 WATCHED = 25.0  # seconds before the picture
@@ -40,7 +41,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=TARGET)
     output = parser.parse_args().output
     choice = replace(choose("embedded", "local"), web=True)
-    with run_directory() as directory, TreeSystem(choice, directory, directory, SHAPE) as tree:
+    with run_directory() as directory, System(choice, directory, directory, TREE) as tree:
         tree.start()
         tree.wait_ready()
         for job, ports in PORTS.items():
@@ -56,9 +57,9 @@ def take_part(variables: dict[str, str], job: str, rank: int, port: int) -> None
     comm = p4reduce.init(
         rank,
         len(PORTS[job]),
-        variables[CONTROLLER_VARIABLE],
+        variables[CONTROLLER],
         job,
-        interface=variables[INTERFACE_VARIABLE].replace("{port}", str(port)),
+        interface=variables[INTERFACE].replace("{port}", str(port)),
         slots=32,
         timeout=600,
     )

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import p4reduce
 from p4reduce.late import FractionalRepetition, PartialSums
-from p4reduce_lab.tree import TreeShape
+from p4reduce_lab.topology import LabTopology
 
 from bench.measure import in_turns, median_of, timed
 from bench.program import Option, read_options, run, some, tell
@@ -84,7 +84,9 @@ def main() -> None:
     options = read_options(
         __doc__,
         workers=8,
-        tree=Option(None, "over a tree of switches, like 4x2; no --workers then", TreeShape.parse),
+        tree=Option(
+            None, "over a tree of switches, like 4x2; no --workers then", LabTopology.parse
+        ),
         elements=Option(65_536, "float32 numbers of a sum"),
         compute=Option(0.2, "seconds for a part, c"),
         factors=Option("1,2,5", "how much slower the slow rank is"),
@@ -92,20 +94,20 @@ def main() -> None:
         repetitions=3,
     )
     factors, c = [float(factor) for factor in options.factors.split(",")], options.compute
-    shape: TreeShape | None = options.tree
-    workers = options.workers if shape is None else shape.ranks
+    tree: LabTopology | None = options.tree
+    workers = options.workers if tree is None else tree.ranks
     given = some(options, "elements", "compute", "steps", "repetitions")
-    given |= {"factors": factors, "in_tree": shape is not None}
-    reports = run_ranks(rounds, workers, switches=shape or 1, **given)
+    given |= {"factors": factors, "in_tree": tree is not None}
+    reports = run_ranks(rounds, workers, switches=tree or 1, **given)
     fast = [report for rank, report in enumerate(reports) if rank != SLOW]
     rows = []
     for factor in factors:
         total = median_of(fast, f"{SUM} {factor}")
         expected = {SUM: total, PLAIN: factor * c + total, DEADLINE: c + total}
-        if shape is None:
+        if tree is None:
             expected |= {str(copies): copies * c + total for copies in COPIES}
         else:
-            expected[LEAVES] = shape.children[-1] * c + total
+            expected[LEAVES] = len(tree.nodes[-1].ranks) * c + total
         for way, seconds in expected.items():
             took = median_of(fast, f"{way} {factor}")
             figures = {"seconds": took, "expected": seconds, "ratio": took / seconds}

@@ -18,8 +18,9 @@ from functools import partial
 
 import numpy as np
 import p4reduce
+from p4reduce.variables import CONTROLLER, INTERFACE
 from p4reduce_common.host_port import parse_host_port
-from p4reduce_lab.system import CONTROLLER_VARIABLE, INTERFACE_VARIABLE, System
+from p4reduce_lab.system import System
 
 from bench.measure import cpu_seconds, in_turns
 from bench.program import Option, read_options, run, tell
@@ -74,8 +75,8 @@ def main() -> None:
 def rank_of(system: System, rank: int, ranks: int, job: str) -> p4reduce.Communicator:
     """Join a job of a system in this process."""
     variables = system.variables()
-    interface = variables[INTERFACE_VARIABLE].replace("{port}", str(rank + 1))
-    controller = variables[CONTROLLER_VARIABLE]
+    interface = variables[INTERFACE].replace("{port}", str(rank + 1))
+    controller = variables[CONTROLLER]
     return p4reduce.init(rank, ranks, controller, job, _PATIENCE, interface=interface, slots=16)
 
 

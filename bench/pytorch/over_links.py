@@ -20,6 +20,7 @@ from p4reduce_lab.networks.shaped import BRIDGE_INTERFACE, ShapedNetwork
 from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System, rank_variables
+from p4reduce_lab.topology import LabTopology
 
 from bench.rank import command
 from bench.ranks import reports_in, wait_for
@@ -92,8 +93,9 @@ def run_over_links(
             network = stack.enter_context(ShapedNetwork(ranks, 1000.0, congestion))
         system = None
         if backend == "p4reduce":
-            choice = choose("embedded", "local")
-            system = stack.enter_context(System(choice, directory, directory, ranks, network))
+            choice, topology = choose("embedded", "local"), LabTopology.side_by_side(ranks)
+            system = System(choice, directory, directory, topology, network)
+            stack.enter_context(system)
             system.start()
             system.wait_ready()
         processes = stack.enter_context(Processes()) if system is None else system.processes

@@ -19,7 +19,7 @@ import p4reduce
 from p4reduce.compression import CompressedAllreduce, HierarchicalTopK, TopK
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
-from p4reduce_lab.tree import TreeShape
+from p4reduce_lab.topology import LabTopology
 
 from bench.measure import in_turns, median_of, timed
 from bench.pages import DOCS
@@ -107,19 +107,19 @@ def main() -> None:
         __doc__,
         to_json=False,
         docs="docs/experiments.md",
-        tree=Option(TreeShape.parse("2x4"), kind=TreeShape.parse),
+        tree=Option(LabTopology.parse("2x4"), kind=LabTopology.parse),
         uplinks=Option([10.0, 100.0], "Mbit/s"),
         elements=Option(1 << 20, "of the gradient"),
         density=0.01,
         repetitions=3,
     )
-    shape: TreeShape = options.tree
+    tree: LabTopology = options.tree
     given = some(options, "elements", "density", "repetitions")
     table: list[list[str]] = []
     for rate in options.uplinks:
-        reports = run_ranks(reduce_all, shape.ranks, switches=shape, uplinks=rate, **given)
+        reports = run_ranks(reduce_all, tree.ranks, switches=tree, uplinks=rate, **given)
         table += cells(rate, reports)
-    what = f"{options.elements:,} float32, {shape.text}, {options.density:.1%}, seed {SEED}"
+    what = f"{options.elements:,} float32, {tree.text}, {options.density:.1%}, seed {SEED}"
     tell_table(options, DOCS / "experiments.md", "uplinks", HEAD, table, what)
 
 

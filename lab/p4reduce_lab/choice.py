@@ -13,7 +13,6 @@ from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 from p4reduce_lab.switches.launch import SwitchLauncher
-from p4reduce_lab.switches.udp_ports import udp_ports
 from p4reduce_lab.units import rate_as_typed, rate_in_words
 
 NAMES = {"embedded": "embedded switch", "bmv2": "BMv2 (simple_switch_grpc)"}
@@ -79,11 +78,8 @@ class LabChoice:
             )
         return replace(self, cores=cores)
 
-    def launcher(self, directory: Path, ports: int | Mapping[int, str]) -> SwitchLauncher:
+    def launcher(self, directory: Path, ports: Mapping[int, str]) -> SwitchLauncher:
         """Return the launcher: see :class:`~p4reduce_lab.switches.launch.SwitchLauncher`."""
-        if self.network == "udp":
-            assert isinstance(ports, int)
-            ports = udp_ports(ports)
         if self.switch == "bmv2":
             return Bmv2Switch(directory, ports, pcap=self.pcap)
         return EmbeddedSwitch(directory, ports, pcap=self.pcap, cores=self.cores)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from p4reduce.control.client import ControlError
+from p4reduce.variables import CONTROLLER, INTERFACE
 from p4reduce_common.threads import new_thread
 
 from p4reduce_lab.choice import LabChoice
@@ -22,16 +23,9 @@ from p4reduce_lab.errors import ArgumentsError, LabError
 from p4reduce_lab.ports import ports_for
 from p4reduce_lab.processes.children import POLL, ChildProcess, Processes, ending
 from p4reduce_lab.processes.rundir import results_directory, run_directory
-from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.switches.udp_ports import bound
-from p4reduce_lab.system import (
-    CONTROLLER_VARIABLE,
-    INTERFACE_VARIABLE,
-    JOB_VARIABLE,
-    System,
-    own_path,
-    rank_variables,
-)
+from p4reduce_lab.system import JOB_VARIABLE, System, own_path, rank_variables
+from p4reduce_lab.topology import LabTopology
 
 CAPTURES = Path("build/exec")  # where --pcap leaves them, with the logs
 _PORT = "{port}"  # in P4REDUCE_INTERFACE, for the number of a rank's port
@@ -45,23 +39,22 @@ def running_system() -> Mapping[str, str] | None:
     Raises:
         LabError: it names a controller but not where the switch's ports are.
     """
-    controller = os.environ.get(CONTROLLER_VARIABLE)
+    controller = os.environ.get(CONTROLLER)
     if controller is None:
         return None
-    interface = os.environ.get(INTERFACE_VARIABLE)
+    interface = os.environ.get(INTERFACE)
     if interface is None:
         raise LabError(
-            f"{CONTROLLER_VARIABLE} is set ({controller}) but {INTERFACE_VARIABLE} is not: "
+            f"{CONTROLLER} is set ({controller}) but {INTERFACE} is not: "
             f"set both, as `p4reduce-lab up` prints them, or neither"
         )
-    return {CONTROLLER_VARIABLE: controller, INTERFACE_VARIABLE: interface}
+    return {CONTROLLER: controller, INTERFACE: interface}
 
 
 def execute(
     command: list[str],
-    ranks: int,
+    topology: LabTopology,
     system: LabChoice | Mapping[str, str],
-    switches: Switches = 1,
     first_port: int | None = None,
 ) -> int:
     """Run ``command`` for each rank and return the exit code: 0, or that of the first failed
@@ -69,30 +62,28 @@ def execute(
 
     Args:
         command: The program with its arguments.
-        ranks: The world size.
-        system: A switch to start, or the variables of one that runs.
-        switches: How many to start, side by side, or the tree that they are.
+        topology: The ranks, and the switches to start.
+        system: Their kind, or the variables of switches that run.
         first_port: Rank 0's port of a switch that runs; None: any free ones.
 
     Raises:
         LabError: something did not start, or the switch has no such ports.
     """
+    ranks = topology.ranks
     with ExitStack() as stack:
-        services: Processes | None = None
         started: System | None = None
         if isinstance(system, LabChoice):
             directory = logs = stack.enter_context(run_directory())
             if system.pcap:
                 kept = results_directory(CAPTURES, replace=("*.log", "*.pcap"))
                 logs = stack.enter_context(kept)
-            started = stack.enter_context(system_of(system, directory, logs, ranks, switches))
-            services = started.processes
+            started = stack.enter_context(System(system, directory, logs, topology))
             started.start()
             started.wait_ready()
             if line := started.show_page():
                 print(f"p4reduce-lab: {line}", file=sys.stderr, flush=True)
             variables: Mapping[str, str] = started.variables()
-            interfaces = [variables[INTERFACE_VARIABLE]] * ranks
+            interfaces = [variables[INTERFACE]] * ranks
         else:
             interfaces = _interfaces(system, ranks, first_port, stack)
             variables = system
@@ -113,14 +104,14 @@ def execute(
                 environment={
                     **rank_variables(rank, ranks),
                     **variables,
-                    INTERFACE_VARIABLE: interface,
+                    INTERFACE: interface,
                 },
                 stdout=subprocess.PIPE,
             )
             assert child.process.stdout is not None
             outputs.append(_PrefixedOutput(child.process.stdout, _prefix(rank, ranks)))
         try:
-            failed = _wait(processes, services)
+            failed = _wait(processes, started)
         finally:
             processes.end()
             for output in outputs:
@@ -137,15 +128,13 @@ def _interfaces(
     system: Mapping[str, str], ranks: int, first_port: int | None, held: ExitStack
 ) -> list[str]:
     """How each rank reaches the switch: by a port that it alone has, until `held` is closed."""
-    interface = system[INTERFACE_VARIABLE]
+    interface = system[INTERFACE]
     if _PORT not in interface:
         if first_port is not None:
-            raise ArgumentsError(
-                f"--first-port needs {_PORT} in {INTERFACE_VARIABLE}, which is {interface}"
-            )
+            raise ArgumentsError(f"--first-port needs {_PORT} in {INTERFACE}, which is {interface}")
         return [interface] * ranks  # several may share a port
     try:
-        ports = held.enter_context(ports_for(system[CONTROLLER_VARIABLE], ranks, first_port))
+        ports = held.enter_context(ports_for(system[CONTROLLER], ranks, first_port))
     except ControlError:  # The ranks will wait for the controller, or say what is wrong.
         first = first_port or 1
         ports = list(range(first, first + ranks))
@@ -162,7 +151,7 @@ def _meeting_point(system: System | None) -> dict[str, str]:
     return {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
 
 
-def _wait(ranks: Processes, services: Processes | None) -> ChildProcess | None:
+def _wait(ranks: Processes, system: System | None) -> ChildProcess | None:
     """Waits until all ranks have ended or one has failed. Returns the one that failed."""
     while True:
         codes = [child.returncode for child in ranks.children]
@@ -171,8 +160,8 @@ def _wait(ranks: Processes, services: Processes | None) -> ChildProcess | None:
                 return child
         if None not in codes:
             return None
-        if services is not None:
-            services.check()
+        if system is not None:
+            system.processes.check()
         time.sleep(POLL)
 
 

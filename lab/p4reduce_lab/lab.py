@@ -18,6 +18,7 @@ from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import LOCK_FILE, results_directory, run_directory
 from p4reduce_lab.system import STATE_VARIABLE, System, own_path
 from p4reduce_lab.text import wrapped
+from p4reduce_lab.topology import LabTopology
 
 STOP_TIMEOUT = 20.0  # seconds
 
@@ -31,7 +32,7 @@ def run_lab(choice: LabChoice, hosts: int, output: Path) -> None:
     with (
         results_directory(output, replace=("*.log", "*.pcap")) as logs,
         run_directory() as directory,
-        System(choice, directory, logs, hosts) as system,
+        System(choice, directory, logs, LabTopology.side_by_side(hosts)) as system,
     ):
         # The hosts' shells are started with this environment, so commands typed there have it.
         os.environ["P4REDUCE_CONTROLLER"] = system.controller_address

@@ -19,8 +19,7 @@ from p4reduce_lab.limits import MAX_RANKS
 
 if TYPE_CHECKING:
     from p4reduce_lab.choice import LabChoice
-    from p4reduce_lab.several import Switches
-    from p4reduce_lab.tree import TreeShape
+    from p4reduce_lab.topology import LabTopology
 
     _ParamType = click.ParamType[Any]
 else:
@@ -145,10 +144,13 @@ web_option = click.option(
 
 def _read_tree(
     context: click.Context, option: click.Parameter, text: str | None
-) -> TreeShape | None:
-    from p4reduce_lab.tree import TreeShape
+) -> LabTopology | None:
+    from p4reduce_lab.topology import LabTopology
 
-    return None if text is None else TreeShape.parse(text)
+    tree = None if text is None else LabTopology.parse(text)
+    if tree is not None and tree.ranks > MAX_RANKS:
+        raise ArgumentsError(f"tree {text} has {tree.ranks} ranks; here it is {MAX_RANKS} at most")
+    return tree
 
 
 tree_option = click.option(
@@ -190,7 +192,7 @@ class SystemWish:
     bandwidth: float | None = None
     switches: int = 1
     cores: int = 1
-    tree: TreeShape | None = None
+    tree: LabTopology | None = None
     web: bool = False
 
     def choose(self, *, nearest_to_real: bool = False, only_mininet: bool = False) -> LabChoice:
@@ -206,10 +208,21 @@ class SystemWish:
         )
         return replace(choice.with_cores(self.cores), pcap=self.pcap, web=self.web)
 
-    def which(self) -> Switches:
-        """Return how many switches, or which tree. Raises ArgumentsError if some exclude others."""
-        if self.tree is None:
-            return self.switches
+    def topology(self, context: click.Context, option: str, ranks: int) -> LabTopology:
+        """Return the switches, for a number of ranks, which a tree determines if there is one.
+
+        Raises ArgumentsError if some options exclude others.
+        """
+        from p4reduce_lab.topology import LabTopology
+
+        tree = self.tree
+        if tree is None:
+            return LabTopology.side_by_side(ranks, self.switches)
+        typed = context.get_parameter_source(option) is not ParameterSource.DEFAULT
+        if typed and ranks != tree.ranks:
+            raise ArgumentsError(
+                f"--{option} {ranks} does not fit the tree, which has {tree.ranks}"
+            )
         if self.cores > 1:
             raise ArgumentsError(
                 "--cores (CORES) and --tree (TREE) exclude each other: a tree's links lead to one "
@@ -217,19 +230,7 @@ class SystemWish:
             )
         if self.switches > 1:
             raise ArgumentsError("--switches (SWITCHES) and --tree (TREE) exclude each other")
-        return self.tree
-
-    def ranks(self, context: click.Context, option: str, given: int) -> int:
-        """Return the number of ranks, which a tree determines if there is one."""
-        tree = self.tree
-        if tree is None:
-            return given
-        typed = context.get_parameter_source(option) is not ParameterSource.DEFAULT
-        if typed and given != tree.ranks:
-            raise ArgumentsError(
-                f"--{option} {given} does not fit the tree, which has {tree.ranks}"
-            )
-        return tree.ranks
+        return tree
 
 
 def system_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

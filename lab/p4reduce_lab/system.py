@@ -1,41 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running switch with its controller, for the demo, ``exec`` and ``up``."""
+"""A running network with its controller, for the demo, ``exec`` and ``up``."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from string import ascii_lowercase
 
+from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
-from p4reduce.control.client import ControlClient, NoAnswerError
+from p4reduce.control.client import ControlClient
 
 from p4reduce_lab import live_page, slow_paths
 from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.fresh_program import refresh_program
-from p4reduce_lab.networks.mininet_net import MininetNetwork, host_interface, switch_ip
+from p4reduce_lab.networks.links import set_rate
+from p4reduce_lab.networks.mininet_net import MininetNetwork
 from p4reduce_lab.networks.routed import RoutedNetwork
 from p4reduce_lab.networks.shaped import ShapedNetwork
-from p4reduce_lab.processes.children import ChildProcess, Processes
+from p4reduce_lab.networks.veth import VethPorts
+from p4reduce_lab.processes.children import ChildProcess
 from p4reduce_lab.processes.threads import single_thread_variables
+from p4reduce_lab.services import READY_TIMEOUT, Parts, Services, parts_of, serve_options
+from p4reduce_lab.switches.embedded import unix_rows
 from p4reduce_lab.switches.launch import SwitchLauncher
-from p4reduce_lab.switches.udp_ports import UdpPorts
-from p4reduce_lab.topology_file import switch_table, topology_text
+from p4reduce_lab.switches.udp_ports import UdpPorts, udp_ports
+from p4reduce_lab.topology import LabTopology, PortRow
 
-# Seconds. A process that ends is reported at once. This is for one that hangs, and long enough for
-# a busy machine.
-READY_TIMEOUT = 120.0
-PROBE = 0.25  # seconds; the children are checked between two probes
-CONTROLLER_VARIABLE = "P4REDUCE_CONTROLLER"
-INTERFACE_VARIABLE = "P4REDUCE_INTERFACE"
 JOB_VARIABLE = "P4REDUCE_JOB"
 STATE_VARIABLE = "P4REDUCE_STATE_DIR"
-NET_FILE = "net.toml"  # of several switches, for the controller
 
 
 def own_path() -> str:
@@ -43,28 +40,25 @@ def own_path() -> str:
     return f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
 
 
-class System:
-    """A switch with ``ports`` ports, and a controller that owns it.
+class System(Services):
+    """The switches of a topology, and a controller that owns them, where a choice has them.
 
-    Several switches side by side are called a, b and so on; workers have a port at each.
+    A worker of rank r uses port r + 1, of each switch where several are side by side.
 
     Leaving the ``with`` block ends whatever is in :attr:`processes`, last started first.
 
     Args:
-        choice: The switch to start.
+        choice: The kind of the switches, and where the workers are.
         directory: A short path, for the sockets and the controller's state.
-        logs: Where switch.log and controller.log go, and captures where the choice has them.
-        ports: How many; a worker of rank r uses port r + 1.
+        logs: Where the logs go, and captures where the choice has them.
+        topology: The switches.
         network: One that is up already, and stays the caller's. None: as the choice says.
-        switches: Their number.
+        uplinks: Mbit/s of whole frames, of each link between switches and in each direction; the
+            links are veth pairs then. None: as fast as they go.
 
     Attributes:
         network: The Mininet network, or the one given, while there is one.
-        controller: The controller's process, once it was started.
-        state_directory: The controller's, with the operator's token.
         page_address: HOST:PORT of the controller's live page, where the choice has one.
-        launchers: The switches that were started, by name; `restart_switch` takes the first.
-        topology: What `Summary` calls it.
         switch_name: For people: what `restart_switch` kills.
     """
 
@@ -73,39 +67,40 @@ class System:
         choice: LabChoice,
         directory: Path,
         logs: Path,
-        ports: int,
+        topology: LabTopology,
         network: ShapedNetwork | RoutedNetwork | None = None,
-        switches: int = 1,
+        uplinks: float | None = None,
     ) -> None:
-        self.processes = Processes()
-        self.controller: ChildProcess | None = None
-        self._directory = directory
-        self._logs = logs
-        self._ports = ports
-        self._choice = choice
-        self._names = ascii_lowercase[:switches] if switches > 1 else ("switch",)
-        self.topology = "side-by-side" if switches > 1 else "star"
-        self.switch_name = "switch a" if switches > 1 else "the switch"
-        self.launchers: dict[str, SwitchLauncher] = {}
-        self._net_file: Path | None = None
+        if topology.is_tree and choice.network == "udp":
+            raise LabError("TREE requires NET=local or NET=mininet: switches have no UDP links")
+        super().__init__(Parts(topology.text), directory, logs)
+        self.topology = topology
+        first = {"star": "the switch", "side-by-side": "switch a", "tree": "the root switch"}
+        self.switch_name = first[topology.kind]
         self.network: MininetNetwork | ShapedNetwork | RoutedNetwork | None = network
-        self._own_network: MininetNetwork | None = None
         self.controller_address = f"unix:{directory / 'controller.sock'}"
-        self.state_directory = directory / "state"
         self.control = ControlClient(self.controller_address)
         self.page_address: str | None = None
+        self._choice = choice
+        self._directory = directory
+        self._uplinks = uplinks
+        self._undo = ExitStack()
 
     def show_page(self) -> str:
         """Open the live page, if there is one; return a line about it, or ""."""
         return live_page.show(self.page_address) if self.page_address else ""
 
+    def switches(self) -> Sequence[pb.Switch]:
+        """Return what the controller knows of its switches."""
+        control = self.control
+        return control.call(control.stub.ListSwitches, pb.ListSwitchesRequest()).switches
+
     def counters(self) -> list[dict[str, int]]:
         """Return how many frames of each switch had each outcome, without zeros."""
         control = self.control
-        switches = control.call(control.stub.ListSwitches, pb.ListSwitchesRequest()).switches
         answers = (
             control.call(control.stub.GetCounters, pb.GetCountersRequest(switch=switch.name))
-            for switch in switches
+            for switch in self.switches()
         )
         return [
             {count.name: int(count.frames) for count in answer.counts if count.frames}
@@ -118,159 +113,103 @@ class System:
         Raises:
             LabError: something that the network or the switch needs is missing.
         """
-        self._make_network(len(self._names))
-        tables = []
-        for number, name in enumerate(self._names):
-            ports: int | Mapping[int, str] = self._ports
-            stations: Mapping[int, str] = {}
-            if isinstance(self.network, RoutedNetwork):
-                ports = UdpPorts(self.network.switch_address, self._ports)
-            elif isinstance(self.network, ShapedNetwork):
-                ports = self.network.ports
-            elif self.network is not None:
-                ports, stations = self.network.ports_of(number), self.network.stations_of(number)
-            launcher = self._start_switch(name, ports)
-            ip = switch_ip(number) if stations else ""
-            address = launcher.grpc_address
-            tables.append(switch_table(name, address, self._ports, stations, ip))
-        if len(tables) > 1:
-            self._write_net_file(tables)
-        self.start_controller()
+        refresh_program()
+        rows, links = self._rows(), self._links()
+        self.parts = parts_of(self.topology, rows, self._launcher, self._directory, links)
+        self.parts.variables[variables.CONTROLLER] = self.controller_address
+        serve = self.parts.serve
+        serve += serve_options(self.controller_address, slots=self._first.slots)
+        if self._choice.web:
+            self.page_address = live_page.free_address()
+            serve += ["--http", self.page_address]
+        super().start()
 
-    def _make_network(self, switches: int) -> None:
-        """Make the network of the choice, with links to so many switches, unless one is given."""
-        if self._choice.network == "mininet" and self.network is None:
-            own = MininetNetwork(self._ports, self._choice.bandwidth, switches)
-            self.network = self._own_network = own
-            own.start()
+    def _rows(self) -> list[PortRow]:
+        """Make the ports of all ranks."""
+        choice, ranks, count = self._choice, self.topology.ranks, self.topology.rows
+        if isinstance(self.network, RoutedNetwork):
+            return [UdpPorts(self.network.switch_address, ranks)]
+        if choice.network == "mininet" and self.network is None:
+            own = MininetNetwork(ranks, choice.bandwidth, count)
+            self.network = self._undo.enter_context(own)
+        if self.network is not None:
+            return [self.network.row(number) for number in range(count)]
+        if choice.network == "udp":
+            return [udp_ports(ranks) for _ in range(count)]
+        if choice.switch == "embedded":
+            return unix_rows(self.topology, self._directory)
+        veths = [self._undo.enter_context(VethPorts(ranks)) for _ in range(count)]
+        return [PortRow(one.switch_side, one.interface) for one in veths]
 
-    def _start_switch(self, name: str, ports: int | Mapping[int, str]) -> SwitchLauncher:
-        """Start a switch in a directory of its own. Raises LabError."""
-        own = self._directory / name
-        own.mkdir()
-        launcher = self.launchers[name] = self._choice.launcher(own, ports)
+    def _links(self) -> Mapping[str, tuple[str, str]] | None:
+        """Make the links of a tree; None: they are Unix sockets, which the switches make."""
+        by_socket = self._choice.network != "mininet" and self._choice.switch == "embedded"
+        names = [node.name for node in self.topology.nodes if node.parent]
+        if not names or (by_socket and self._uplinks is None):
+            return None
+        veths = self._undo.enter_context(VethPorts(len(names)))
+        upper, lower = veths.switch_side.values(), veths.worker_side.values()
+        if self._uplinks is not None:
+            set_rate([([], end) for end in (*upper, *lower)], self._uplinks)
+        return dict(zip(names, zip(upper, lower, strict=True), strict=True))
+
+    def _launcher(self, directory: Path, ports: Mapping[int, str]) -> SwitchLauncher:
+        launcher = self._choice.launcher(directory, ports)
         if isinstance(self.network, ShapedNetwork | RoutedNetwork):
             launcher.prefix = self.network.switch_prefix
-        log = "switch.log" if name == "switch" else f"switch-{name}.log"
-        launcher.start(self.processes, self._logs / log)
         return launcher
 
-    def _write_net_file(self, tables: Sequence[str]) -> None:
-        """Write the file of several switches, for the controller."""
-        self._net_file = self._directory / NET_FILE
-        self._net_file.write_text(topology_text(tables))
-
     def restart_switch(self, killed: Callable[[], None]) -> None:
-        """Kill the switch as a crash would, call `killed`, and return when the next one serves
-        P4Runtime."""
-        switch = self._running_switch
-        switch.kill()
+        """Kill the first switch as a crash would, call `killed`, and return when the next one
+        serves P4Runtime."""
+        self._first.kill()
         killed()
-        switch.start(self.processes, self._logs / "switch-2.log")
-        switch.wait_ready()
+        self.start_switch(self.topology.nodes[0].name)
+        self._first.wait_ready()
 
     def restart_controller(self, killed: Callable[[], None]) -> None:
         """Kills the controller, calls `killed`, and starts the next one."""
         assert self.controller is not None
         self.processes.kill(self.controller)
         killed()
-        self.start_controller("controller-2.log")
-
-    def start_controller(self, log: str = "controller.log") -> None:
-        """Starts the controller, with its output in the log of that name, and does not wait."""
-        refresh_program()
-        command = [sys.executable, "-m", "p4reduce_controller", "serve", *self._serve_options()]
-        command += ["--listen", self.controller_address]
-        command += ["--default-slots", str(self._running_switch.slots)]
-        if self.network is not None and not isinstance(self.network, RoutedNetwork):
-            command += ["--switch-ip", switch_ip()]
-        command += ["--state-dir", str(self.state_directory)]
-        command += ["--connect-timeout", f"{READY_TIMEOUT:g}"]
-        if self._choice.web:
-            # The next controller takes the same, so that browsers find it.
-            self.page_address = self.page_address or live_page.free_address()
-            command += ["--http", self.page_address]
-        self.controller = self.processes.start("controller", command, log=self._logs / log)
-
-    def _serve_options(self) -> list[str]:
-        """The options of `serve` for its switches."""
-        if self._net_file is not None:
-            return ["--topology", str(self._net_file)]
-        options = ["--switch", self._running_switch.grpc_address, "--ports", f"1-{self._ports}"]
-        if self.network is not None:
-            for port, mac in self.network.stations.items():
-                options += ["--station", f"{mac}@{port}"]
-        return options
+        self.start_controller()
 
     def wait_ready(
         self, timeout: float = READY_TIMEOUT, *, may_finish: Sequence[ChildProcess] = ()
-    ) -> pb.Switch:
-        """Wait until the controller serves, and return its report on the first switch.
-
-        Args:
-            timeout: Seconds.
-            may_finish: Children that may be through already, with exit code 0.
-
-        Raises:
-            LabError: another process ended, or the time is up.
-        """
-        deadline = time.monotonic() + timeout
-        for launcher in self.launchers.values():
-            launcher.wait_ready(max(deadline - time.monotonic(), 0.0))
-        while True:
-            self.processes.check(may_finish=may_finish)
-            try:
-                list_switches = self.control.stub.ListSwitches
-                request = pb.ListSwitchesRequest()
-                reply = self.control.call(list_switches, request, timeout=PROBE, wait=True)
-                slow_paths.tell([self._running_switch.log])
-                return reply.switches[0]
-            except NoAnswerError as error:
-                if time.monotonic() > deadline:
-                    raise LabError(
-                        f"the controller was not ready within {timeout:g} s: {error}\n"
-                        f"See {self._logs / 'controller.log'} and {self._running_switch.log}."
-                    ) from None
+    ) -> None:
+        """As that of `Services`; prints what the first switch's log says about slow ways."""
+        super().wait_ready(timeout, may_finish=may_finish)
+        slow_paths.tell([self._first.log])
 
     def variables(self) -> dict[str, str]:
         """The environment by which :func:`p4reduce.init` finds switch and controller."""
-        ways = [launcher.interface for launcher in self.launchers.values()]
-        if self.network is not None and not isinstance(self.network, RoutedNetwork):
-            ways = [host_interface(number) for number in range(len(self._names))]
-        named = [f"{name}={way}" for name, way in zip(self._names, ways, strict=True)]
-        interface = ",".join(named) if len(named) > 1 else ways[0]
-        return {CONTROLLER_VARIABLE: self.controller_address, INTERFACE_VARIABLE: interface}
+        return dict(self.parts.variables)
 
     @property
     def switch_pid(self) -> int | None:
-        """The switch's process."""
-        return self._running_switch.pid
+        """The first switch's process."""
+        return self._first.pid
 
     def rank_command(self, rank: int, command: list[str]) -> list[str]:
         """Return ``command`` so that it runs where this rank's worker belongs."""
         return command if self.network is None else [*self.network.prefix(rank), *command]
 
     @property
-    def _running_switch(self) -> SwitchLauncher:
-        return next(iter(self.launchers.values()))
+    def _first(self) -> SwitchLauncher:
+        return next(iter(self.parts.switches.values()))
 
     def __enter__(self) -> System:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.control.close()
-        self.processes.end()
-        for number, (name, launcher) in enumerate(self.launchers.items()):
-            self._stop_switch(launcher, f"-{name}" if number else "")
-        if self._own_network is not None:
-            self._own_network.stop()
-        self.network = self._own_network = None
-
-    def _stop_switch(self, switch: SwitchLauncher, mark: str) -> None:
-        """End a switch; its captures go to the logs."""
-        switch.stop()
-        for capture in switch.directory.glob("*.pcap"):
-            shutil.move(capture, self._logs / f"{capture.stem}{mark}{capture.suffix}")
+        with self._undo:
+            self.control.close()
+            self.close()
+            for number, (name, switch) in enumerate(self.parts.switches.items()):
+                mark = f"-{name}" if number else ""
+                for capture in switch.directory.glob("*.pcap"):
+                    shutil.move(capture, self._logs / f"{capture.stem}{mark}{capture.suffix}")
+        self.network = None
 
 
 def rank_variables(rank: int, workers: int) -> dict[str, str]:

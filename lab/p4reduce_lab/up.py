@@ -13,19 +13,18 @@ from p4reduce_lab.choice import LabChoice
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL
 from p4reduce_lab.processes.rundir import results_directory, run_directory
-from p4reduce_lab.several import Switches, switches_text, system_of
-from p4reduce_lab.system import STATE_VARIABLE
+from p4reduce_lab.system import STATE_VARIABLE, System
 from p4reduce_lab.text import wrapped
+from p4reduce_lab.topology import LabTopology
 
 
-def run_until_signal(choice: LabChoice, ports: int, output: Path, switches: Switches = 1) -> None:
+def run_until_signal(choice: LabChoice, topology: LabTopology, output: Path) -> None:
     """Start both, say how to join, and stay until a signal or until one of them ends.
 
     Args:
         choice: The switch to start.
-        ports: How many a switch has; of a tree, as many as it has ranks.
+        topology: The switches; they have a port per rank.
         output: The directory of the logs.
-        switches: How many side by side, or a tree.
 
     Raises:
         LabError: one of them ended, or did not start.
@@ -38,12 +37,13 @@ def run_until_signal(choice: LabChoice, ports: int, output: Path, switches: Swit
     with (
         results_directory(output, replace=("*.log", "*.pcap")) as logs,
         run_directory() as directory,
-        system_of(choice, directory, logs, ports, switches) as system,
+        System(choice, directory, logs, topology) as system,
     ):
         system.start()
-        switch = system.wait_ready()
-        print(wrapped(f"Switch: {choice.text}{switches_text(switches)}"))
-        text = f"Ports 1 to {ports}, {switch.slots_free} free slots; logs in {output}"
+        system.wait_ready()
+        print(wrapped(f"Switch: {choice.text}{topology.text_if_several}"))
+        ports, free = topology.ranks, system.switches()[0].slots_free
+        text = f"Ports 1 to {ports}, {free} free slots; logs in {output}"
         print(wrapped(text))
         if line := system.show_page():
             print(wrapped(line))

@@ -17,16 +17,18 @@ from typing import Any
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.children import ChildProcess, Processes, tail
 from p4reduce_lab.processes.rundir import run_directory
-from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.switches.launch import SwitchLauncher
 from p4reduce_lab.system import System, rank_variables
-from p4reduce_lab.tree import TreeShape
+from p4reduce_lab.topology import LabTopology
 from torch_system import Forked, clean_environment, free_port, zygote
 
 HERE = Path(__file__).parent
 PATIENCE = 300.0  # seconds, for what takes one on a quiet machine
 POLL = 0.02
 CONTROLLER = "controller"  # its name, beside those of the switches
+
+
+ONE_SWITCH = LabTopology.side_by_side(3)
 
 
 @dataclass(frozen=True)
@@ -36,26 +38,24 @@ class Place:
     Attributes:
         switch: "embedded" or "bmv2".
         network: "local" or "udp".
-        switches: side by side, or a tree.
-        ranks: how many.
+        topology: the switches, and how many ranks there are.
         torch: whether they are torch's.
     """
 
     switch: str = "embedded"
     network: str = "local"
-    switches: Switches = 1
-    ranks: int = 3
+    topology: LabTopology = ONE_SWITCH
     torch: bool = False
 
 
 PLACES = {
     "unix": Place(),
     "udp": Place(network="udp"),
-    "side-by-side": Place(switches=2),
-    "tree": Place(switches=TreeShape((2, 2)), ranks=4),
+    "side-by-side": Place(topology=LabTopology.side_by_side(3, 2)),
+    "tree": Place(topology=LabTopology.tree(2, 2)),
     "torch": Place(torch=True),
     "bmv2": Place(switch="bmv2"),
-    "bmv2-side-by-side": Place(switch="bmv2", switches=2),
+    "bmv2-side-by-side": Place(switch="bmv2", topology=LabTopology.side_by_side(3, 2)),
 }
 
 
@@ -74,7 +74,7 @@ class Broken:
     @property
     def switches(self) -> dict[str, SwitchLauncher]:
         """All of them, by name."""
-        return dict(self.system.launchers)
+        return dict(self.system.parts.switches)
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """End a switch or the controller by a signal; nothing where it has ended already."""
@@ -108,11 +108,10 @@ class Broken:
         if self.is_alive(name):
             return
         if name == CONTROLLER:
-            self.system.start_controller("controller-again.log")
+            self.system.start_controller()
             return
-        launcher = self.switches[name]
-        launcher.start(self.system.processes, launcher.log)
-        launcher.wait_ready(PATIENCE)
+        self.system.start_switch(name)
+        self.switches[name].wait_ready(PATIENCE)
 
     def repair(self) -> None:
         """Start all that does not run, and wait until it serves."""
@@ -139,7 +138,7 @@ def running(place: Place) -> Iterator[Broken]:
         logs = directory / "logs"
         logs.mkdir()
         choice = choose(place.switch, place.network)
-        with system_of(choice, directory, logs, place.ranks, place.switches) as system:
+        with System(choice, directory, logs, place.topology) as system:
             system.start()
             system.wait_ready(PATIENCE)
             yield Broken(system, logs)
@@ -160,8 +159,8 @@ class KillRanks:
         self._directory = directory
         self._processes = Processes()
         self._forked: list[Forked] = []
-        for rank in range(place.ranks):
-            variables = {**system.variables(), **rank_variables(rank, place.ranks)}
+        for rank in range(place.topology.ranks):
+            variables = {**system.variables(), **rank_variables(rank, place.topology.ranks)}
             variables["P4REDUCE_JOB"] = directory.name
             arguments = [str(directory), f"{timeout:g}"]
             if place.torch:

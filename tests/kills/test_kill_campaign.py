@@ -204,7 +204,7 @@ def one_trial(
     ranks = KillRanks(place, broken.system, directory, TIMEOUT)
     trial = Trial(broken, ranks, draw)
     try:
-        for rank in range(place.ranks):
+        for rank in range(place.topology.ranks):
             ranks.wait_for_step(rank, 2)
         trial.pause(0.5)
         began = time.monotonic()

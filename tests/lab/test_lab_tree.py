@@ -12,34 +12,32 @@ import pytest
 from click.testing import CliRunner
 from p4reduce_lab.cli import commands
 from p4reduce_lab.errors import ArgumentsError
-from p4reduce_lab.tree import TreeShape
+from p4reduce_lab.topology import LabTopology
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_shapes() -> None:
-    assert TreeShape.parse("2x4").ranks == 8
-    assert TreeShape.parse("2x3x4").children == (2, 3, 4)
-    assert TreeShape.parse("2x3x4").text == "a tree: a root, 2 spines, 6 leaves with 4 ranks each"
-    assert TreeShape.parse("1x2x1").text == "a tree: a root, 1 spine, 2 leaves with 1 rank each"
-    assert TreeShape.parse("1x4").text == "a tree: a root, 1 leaf with 4 ranks"
+    assert LabTopology.parse("2x4").ranks == 8
+    assert LabTopology.parse("2x3x4").text == "a tree: a root, 2 spines, 6 leaves with 4 ranks each"
+    assert LabTopology.parse("1x2x1").text == "a tree: a root, 1 spine, 2 leaves with 1 rank each"
+    assert LabTopology.parse("1x4").text == "a tree: a root, 1 leaf with 4 ranks"
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("2", "not a tree like 2x4"),
-        ("2x", "not a tree like 2x4"),
-        ("2x2x2x2", "not a tree like 2x4"),
-        ("axb", "not a tree like 2x4"),
+        ("2", "not a shape like 2x4"),
+        ("2x", "not a shape like 2x4"),
+        ("2x2x2x2", "not a shape like 2x4"),
+        ("axb", "not a shape like 2x4"),
         ("0x4", "1 to 64 children, not 0"),
         ("65x1", "1 to 64 children, not 65"),
-        ("9x9", "has 81 ranks"),
     ],
 )
 def test_what_is_no_tree(text: str, complaint: str) -> None:
     with pytest.raises(ArgumentsError) as caught:
-        TreeShape.parse(text)
+        LabTopology.parse(text)
     assert text in str(caught.value)
     assert complaint in str(caught.value)
 
@@ -48,6 +46,7 @@ def test_what_is_no_tree(text: str, complaint: str) -> None:
     ("arguments", "complaint"),
     [
         (["--tree", "2x2", "--ranks", "3"], "--ranks 3 does not fit the tree, which has 4"),
+        (["--tree", "9x9"], "tree 9x9 has 81 ranks; here it is 64 at most"),
         (
             ["--tree", "2x2", "--switches", "2"],
             "--switches (SWITCHES) and --tree (TREE) exclude each other",

@@ -50,7 +50,7 @@ def command(
     """
     from p4reduce_lab.execute import execute, running_system
 
-    count, which = wish.ranks(context, "ranks", ranks), wish.which()
+    topology = wish.topology(context, "ranks", ranks)
     running = running_system()
     if running is None:
         if first_port is not None:
@@ -58,7 +58,7 @@ def command(
                 "--first-port is for a switch that runs (`p4reduce-lab up`); this command starts "
                 "one of its own, whose ports are all free"
             )
-        sys.exit(execute(list(program), count, wish.choose(), which))
+        sys.exit(execute(list(program), topology, wish.choose()))
     # `make` sets variables for --switch, --net and --bandwidth: only what is typed counts.
     typed = {
         name
@@ -77,4 +77,4 @@ def command(
     ):
         if given:
             raise ArgumentsError(f"{option} belongs to `p4reduce-lab up`, whose switch this uses")
-    sys.exit(execute(list(program), count, running, first_port=first_port))
+    sys.exit(execute(list(program), topology, running, first_port))

@@ -13,7 +13,7 @@ from p4reduce_lab.options import SystemWish, output_option, ranks_option, system
 
 if TYPE_CHECKING:
     from p4reduce_lab.choice import LabChoice
-    from p4reduce_lab.several import Switches
+    from p4reduce_lab.topology import LabTopology
 
 
 def _known_compression(context: click.Context, option: click.Parameter, name: str) -> str:
@@ -89,16 +89,15 @@ def command(
 
     from p4reduce_lab.demo.config import TrainingConfig
     from p4reduce_lab.demo.run import PICTURE_FILE, SUMMARY_FILE, run_demo
-    from p4reduce_lab.several import switches_text
     from p4reduce_lab.text import wrapped
 
-    count, which = wish.ranks(context, "ranks", ranks), wish.which()
+    topology = wish.topology(context, "ranks", ranks)
     if framework == "torch":
-        _run_torch(count, steps, seed, compression, fault, output, wish.choose(), which)
+        _run_torch(topology, steps, seed, compression, fault, output, wish.choose())
         return
     given = {"steps": steps, "seed": seed}
     config = TrainingConfig(
-        workers=count,
+        workers=topology.ranks,
         compression=compression,
         fault=fault,
         **{name: value for name, value in given.items() if value is not None},
@@ -106,8 +105,8 @@ def command(
     # Neither BMv2 nor Mininet can have several cores.
     choice = wish.choose(nearest_to_real=wish.cores == 1)
     console = Console(highlight=False)
-    console.print(wrapped(f"Switch: {choice.text}{switches_text(which)}"), soft_wrap=True)
-    summary = run_demo(config, choice, output, console, which)
+    console.print(wrapped(f"Switch: {choice.text}{topology.text_if_several}"), soft_wrap=True)
+    summary = run_demo(config, choice, output, console, topology)
     console.print()
     for line in summary.lines():
         console.print(wrapped(f"  {line}", 19), soft_wrap=True)
@@ -120,23 +119,21 @@ def command(
 
 
 def _run_torch(
-    workers: int,
+    topology: LabTopology,
     steps: int | None,
     seed: int | None,
     compression: str,
     fault: str,
     output: Path,
     choice: LabChoice,
-    switches: Switches,
 ) -> None:
-    from p4reduce_lab.several import switches_text
     from p4reduce_lab.text import wrapped
     from p4reduce_lab.torch_demo.run import SUMMARY_FILE, lines, problems, run_torch_demo
 
     if fault != "none":
         raise LabError("FAULT is for FRAMEWORK=numpy; docs/pytorch.md says what happens with torch")
-    print(wrapped(f"Switch: {choice.text}{switches_text(switches)}"), flush=True)
-    runs = run_torch_demo(workers, steps, seed, compression, choice, output, switches)
+    print(wrapped(f"Switch: {choice.text}{topology.text_if_several}"), flush=True)
+    runs = run_torch_demo(topology, steps, seed, compression, choice, output)
     print("\n  " + "\n  ".join(lines(runs)) + f"\n\n  {output / SUMMARY_FILE}")
     if found := problems(runs, compression):
         raise LabError("; ".join(found))

@@ -34,5 +34,5 @@ def command(context: click.Context, ports: int, output: Path, wish: SystemWish) 
     """
     from p4reduce_lab.up import run_until_signal
 
-    ranks = wish.ranks(context, "ports", ports)
-    run_until_signal(wish.choose(), ranks, output, wish.which())
+    topology = wish.topology(context, "ports", ports)
+    run_until_signal(wish.choose(), topology, output)

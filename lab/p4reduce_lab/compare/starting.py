@@ -23,6 +23,7 @@ from p4reduce_lab.networks.shaped import ShapedNetwork
 from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.system import System, rank_variables
+from p4reduce_lab.topology import LabTopology
 
 Network = ShapedNetwork | RoutedNetwork
 
@@ -68,7 +69,7 @@ def started(
     with ExitStack() as stack:
         system: System | None = None
         if P4REDUCE in contenders:
-            system = System(choice, directory, directory, ranks, network)
+            system = System(choice, directory, directory, LabTopology.side_by_side(ranks), network)
             stack.enter_context(system)
             system.start()
             system.wait_ready()

@@ -29,8 +29,8 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes.children import POLL, ChildProcess, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.processes.threads import single_thread_variables
-from p4reduce_lab.several import Switches, system_of
 from p4reduce_lab.system import System, rank_variables
+from p4reduce_lab.topology import LabTopology
 
 SUMMARY_FILE = "summary.json"
 PICTURE_FILE = "training.png"
@@ -46,13 +46,13 @@ def run_demo(
     choice: LabChoice,
     output: Path,
     console: Console,
-    switches: Switches = 1,
+    topology: LabTopology,
 ) -> Summary:
     """Runs the demo and returns its summary, which is also in ``output``.
 
     Args:
         config, choice, output, console: The training, its switch, its output and its console.
-        switches: How many the work is spread over, side by side; or the tree that they are.
+        topology: The switches.
 
     Raises:
         LabError: something failed; the message says what, with the end of the log.
@@ -61,7 +61,7 @@ def run_demo(
     with (
         results_directory(output, replace=REPLACED) as results,
         run_directory() as directory,
-        system_of(choice, directory, results, config.workers, switches) as system,
+        System(choice, directory, results, topology) as system,
     ):
         system.start()
         # While switch and controller start, what needs neither.
@@ -82,7 +82,7 @@ def run_demo(
         system.processes.end()
         inputs = digits.train_images.shape[1]
         found = Results.load(config, directory, inputs, faults.incident)
-        summary = found.summary(choice.switch, choice.network, counts, system.topology)
+        summary = found.summary(choice.switch, choice.network, counts, topology.kind)
         _plot(results / PICTURE_FILE, choice, summary, found)
         summary = replace(summary, seconds=time.monotonic() - started)
         summary.write(results / SUMMARY_FILE)

@@ -3,8 +3,8 @@
 
 `whole` has a network that is all on this host, of one switch, several side by side or a tree, as
 `arrangement` chooses. `share` has a host's share of one with a switch on each of several hosts.
-`credentials` makes tokens, keys and certificates, `ports` finds free ports. `services` starts and
-restarts the processes. `supervisor` is the process that `p4reduce.launch` and the ranks of a job
-start, which last as long as `lifelines` are held; `command_line` is `p4reduce-lab deploy`;
-`serving` is for both. Imports `planning`, `processes`, and `switches`.
+`credentials` makes tokens, keys and certificates, `ports` finds free ports. `supervisor` is the
+process that `p4reduce.launch` and the ranks of a job start, which last as long as `lifelines` are
+held; `command_line` is `p4reduce-lab deploy`; `serving` is for both. Imports `planning`,
+`processes`, `services` and `switches`.
 """

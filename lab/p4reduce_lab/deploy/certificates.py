@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from p4reduce import variables
 
-from p4reduce_lab.deploy.credentials import TlsPaths, write_private
+from p4reduce_lab.deploy.credentials import write_private
+from p4reduce_lab.switches.embedded import TlsPaths
 
 _VALID = timedelta(days=30)  # a network lives as long as a job does
 _EARLIER = timedelta(days=1)  # the clocks of other hosts may be behind this one's

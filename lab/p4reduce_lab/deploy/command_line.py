@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from p4reduce_lab.deploy.credentials import write_private
-from p4reduce_lab.deploy.services import Services
 from p4reduce_lab.deploy.serving import serve
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.errors import LabError
+from p4reduce_lab.services import Services
 
 _PAUSE = 0.1  # seconds between two looks at the processes
 

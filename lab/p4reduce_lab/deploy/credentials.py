@@ -7,9 +7,6 @@ import os
 import secrets
 from pathlib import Path
 
-TlsPaths = tuple[Path, Path, Path]
-"""Certificate, key and CA."""
-
 
 def make_token() -> str:
     """Return a job's token."""

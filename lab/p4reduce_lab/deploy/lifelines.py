@@ -19,7 +19,7 @@ from pathlib import Path
 
 from p4reduce.control.controller_address import parse_address
 
-from p4reduce_lab.deploy.credentials import TlsPaths
+from p4reduce_lab.switches.embedded import TlsPaths
 
 NAME = "ranks.sock"
 STARTER = 0  # our end of a socket; the process that started this one has the other

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from p4reduce_lab.deploy.services import Parts, Services
 from p4reduce_lab.deploy.settings import DeploySettings
-from p4reduce_lab.deploy.whole import parts_of
+from p4reduce_lab.deploy.whole import deployed
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.processes.rundir import results_directory, run_directory
+from p4reduce_lab.services import Parts, Services
 
 _NEEDED = ("click", "cryptography", "p4", "rich")
 
@@ -52,7 +52,7 @@ def serve(
     for name in [name for name in os.environ if name.startswith("P4REDUCE_TLS_")]:
         del os.environ[name]
     with _directories(settings) as (directory, logs):
-        run(parts_of(settings, directory), directory, logs, ready, news, wait)
+        run(deployed(settings, directory), directory, logs, ready, news, wait)
 
 
 def run(
@@ -67,6 +67,7 @@ def run(
     services = Services(parts, directory, logs)
     try:
         services.start()
+        services.wait_ready()
         ready(services)
         while not wait(services):
             for what in services.mend():

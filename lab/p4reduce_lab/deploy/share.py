@@ -16,15 +16,10 @@ from typing import Any
 from p4reduce import variables
 from p4reduce_common.host_port import format_host_port
 
-from p4reduce_lab.deploy.credentials import (
-    TlsPaths,
-    make_key,
-    make_token,
-    write_private,
-)
+from p4reduce_lab.deploy.credentials import make_key, make_token, write_private
 from p4reduce_lab.deploy.ports import FreePorts
-from p4reduce_lab.deploy.services import Parts, serve_options
-from p4reduce_lab.switches.embedded import EmbeddedSwitch, tls_options
+from p4reduce_lab.services import Parts, serve_options
+from p4reduce_lab.switches.embedded import EmbeddedSwitch, TlsPaths, tls_options
 
 _FILES = ("host.pem", "host.key", "hosts-ca.pem")
 _MOST_QUEUED = 192
@@ -131,7 +126,7 @@ class HostShare:
             )
         count = sum(map(bool, share.switches))
         text = f"{count} switches side by side, one on each of {count} hosts, {share.ranks} ranks"
-        serve = self._serve(switches, offers, tls) if share.host == 0 else None
+        serve = self._serve(switches, offers, tls) if share.host == 0 else []
         known = {variables.CONTROLLER: offers[0]["controller"]}
         return Parts(text, switches, serve, known, tls)
 
@@ -140,7 +135,8 @@ class HostShare:
     ) -> list[str]:
         share = self._share
         slots = slots_of_a_job(share.ranks - len(share.here))
-        serve = serve_options(str(offers[0]["controller"]), tls, slots=slots, lease=share.lease)
+        listen = str(offers[0]["controller"])
+        serve = serve_options(listen, slots=slots, lease=share.lease, tls=tls)
         serve += [*tls_options("--switch-tls", tls), "--ports", f"1-{share.ranks}"]
         for name, offer in zip(share.switches, offers, strict=True):
             if name in switches:

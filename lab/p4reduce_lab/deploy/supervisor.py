@@ -25,14 +25,14 @@ from p4reduce.variables import CONTROLLER
 from p4reduce_native.cpus import use_all_cpus
 
 from p4reduce_lab.deploy.lifelines import STARTER, Lifelines, controller_there, ranks_elsewhere
-from p4reduce_lab.deploy.services import Parts, Services
 from p4reduce_lab.deploy.serving import check_packages, run, serve
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.deploy.share import HostShare, NetworkShare
-from p4reduce_lab.deploy.whole import parts_of
+from p4reduce_lab.deploy.whole import deployed
 from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
 from p4reduce_lab.processes.foreground import raise_on_signals
 from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.services import Parts, Services
 
 _PAUSE = 0.1  # seconds between two looks at the processes
 
@@ -84,7 +84,7 @@ def _serve_job(settings: DeploySettings) -> None:
     """Run a network whose switches are all on this host, as long as a job's ranks need it."""
     check_packages()
     with run_directory() as directory:
-        parts, lifelines = parts_of(settings, directory), Lifelines(directory)
+        parts, lifelines = deployed(settings, directory), Lifelines(directory)
         _run_for_ranks(parts, directory, lifelines, others=settings.is_remote)
 
 
@@ -121,7 +121,7 @@ def _run_for_ranks(parts: Parts, directory: Path, lifelines: Lifelines, *, other
             assert parts.tls is not None
             needed_elsewhere = (
                 controller_there(controller)
-                if parts.serve is None
+                if not parts.serve
                 else ranks_elsewhere(controller, parts.tls)
             )
         return not needed_elsewhere()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A star of Mininet hosts around one switch, with plain veth pairs and no Open vSwitch.
 
-The switch's process runs beside this one, on the pairs' near ends (:attr:`MininetNetwork.ports`);
+The switch's process runs beside this one, on the pairs' near ends (:meth:`MininetNetwork.row`);
 each host is a network namespace with the far end as its ``eth0``. Workers are started inside by
 prefixing their command (:meth:`MininetNetwork.prefix`).
 
@@ -28,6 +28,7 @@ from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.networks import namespaces
 from p4reduce_lab.networks.started import StartedNetwork
 from p4reduce_lab.networks.veth import prepare
+from p4reduce_lab.topology import PortRow
 from p4reduce_lab.units import rate_as_typed
 
 SYSTEM_PACKAGES = Path("/usr/lib/python3/dist-packages")
@@ -53,6 +54,11 @@ def switch_ip(switch: int = 0) -> str:
 def host_interface(switch: int = 0) -> str:
     """Return the name of a host's link to a switch."""
     return f"eth{switch}"
+
+
+def _mac(switch: int, number: int) -> str:
+    """The MAC address of a host's link to a switch."""
+    return f"02:00:00:00:{switch + 1:02x}:{number:02x}"
 
 
 def check_bandwidth(bandwidth: float | None) -> None:
@@ -154,24 +160,11 @@ class MininetNetwork(StartedNetwork):
         self._switches = switches
         self._ports: list[dict[int, str]] = [{} for _ in range(switches)]
 
-    @property
-    def ports(self) -> dict[int, str]:
-        """The ports of the only switch, or the first."""
-        return self.ports_of(0)
-
-    def ports_of(self, switch: int) -> dict[int, str]:
-        """A switch's ports: number, from 1, and name of the interface in this namespace."""
-        return self._ports[switch]
-
-    @property
-    def stations(self) -> dict[int, str]:
-        """The MAC address of the host at each port of the only switch, or the first."""
-        return self.stations_of(0)
-
-    def stations_of(self, switch: int) -> dict[int, str]:
-        """The MAC address of the host at each port of a switch."""
-        ports = range(1, self._hosts + 1)
-        return {number: f"02:00:00:00:{switch + 1:02x}:{number:02x}" for number in ports}
+    def row(self, switch: int = 0) -> PortRow:
+        """Return a switch's ports: their interfaces in this namespace, and who is at each."""
+        ports = self._ports[switch]
+        macs = {number: _mac(switch, number) for number in ports}
+        return PortRow(ports, host_interface(switch), macs, switch_ip(switch))
 
     def start(self) -> None:
         """Make hosts and links."""
@@ -181,7 +174,7 @@ class MininetNetwork(StartedNetwork):
         self._net = self._mininet["net"].Mininet(controller=None, build=False, autoSetMacs=True)
         try:
             # Mininet's own commands expect a Switch in the middle. The user of this network
-            # starts the process on `ports` that makes it one.
+            # starts the process on `row` that makes it one.
             middle = [
                 self._net.addSwitch(f"s{number + 1}", cls=_process_switch(node.Switch))
                 for number in range(self._switches)
@@ -193,13 +186,13 @@ class MininetNetwork(StartedNetwork):
                 host = self._net.addHost(
                     f"h{number}",
                     ip=f"{SUBNET}.{number}/{PREFIX_LENGTH}",
-                    mac=self.stations[number],
+                    mac=_mac(0, number),
                 )
                 for which, switch in enumerate(middle):
                     self._link(host, number, which, switch, kind)
             self._net.build()
             for which in range(self._switches):
-                for number, near_end in self.ports_of(which).items():
+                for number, near_end in self._ports[which].items():
                     host = self._net.get(f"h{number}")
                     if which:
                         address = f"{subnet(which)}.{number}/{PREFIX_LENGTH}"
@@ -219,10 +212,10 @@ class MininetNetwork(StartedNetwork):
             switch,
             intfName1=host_interface(which),
             intfName2=near_end,
-            addr1=self.stations_of(which)[number],
+            addr1=_mac(which, number),
             **kind,
         )
-        self.ports_of(which)[number] = near_end
+        self._ports[which][number] = near_end
 
     def prefix(self, rank: int) -> list[str]:
         """Return the prefix that runs a command on the host of this rank, h(rank+1)."""
@@ -267,6 +260,6 @@ def _process_switch(base: type[Any]) -> type[Any]:
 
     class ProcessSwitch(base):  # type: ignore[misc]
         def start(self, _controllers: object) -> None:
-            """Do nothing: see `MininetNetwork.ports`."""
+            """Do nothing: see `MininetNetwork.row`."""
 
     return ProcessSwitch

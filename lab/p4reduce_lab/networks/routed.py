@@ -8,7 +8,7 @@ has them, so that both may hand it large segments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv4Interface
 
 from p4reduce_lab.networks.linked import LinkedNetwork
@@ -24,13 +24,11 @@ class RoutedNetwork(LinkedNetwork):
 
     Attributes:
         switch_address: the router's, for the switch's UDP ports.
-        stations: empty: the switch learns where its ranks are.
         tcp_interface: a rank's interface, the only one.
     """
 
     switch_address = "10.2.0.1"
     tcp_interface = HOST_INTERFACE
-    stations: Mapping[int, str] = {}
 
     def __init__(self, ranks: int, rate: float | None, congestion: str | None = None) -> None:
         super().__init__([f"rank{rank}" for rank in range(ranks)], "router", rate, congestion)

@@ -16,9 +16,10 @@ from ipaddress import IPv4Interface
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.networks.linked import BRIDGE, BridgedNetwork
-from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, PREFIX_LENGTH, SUBNET
+from p4reduce_lab.networks.mininet_net import HOST_INTERFACE, PREFIX_LENGTH, SUBNET, SWITCH_IP
 from p4reduce_lab.networks.namespaces import run
 from p4reduce_lab.networks.veth import prepare
+from p4reduce_lab.topology import PortRow
 
 BRIDGE_INTERFACE = "eth1"
 BRIDGE_SUBNET = "10.1.0"
@@ -33,7 +34,6 @@ class ShapedNetwork(BridgedNetwork):
 
     Attributes:
         ports: the switch's ports: number, from 1, and the interface in this namespace.
-        stations: the MAC address at each port.
         switch_prefix: what to put before the switch's command: nothing.
         tcp_interface: a rank's interface towards the bridge.
     """
@@ -44,7 +44,11 @@ class ShapedNetwork(BridgedNetwork):
     def __init__(self, ranks: int, rate: float, congestion: str | None = None) -> None:
         super().__init__([f"rank{rank}" for rank in range(ranks)], "bridge", rate, congestion)
         self.ports: dict[int, str] = {}
-        self.stations = {rank + 1: f"02:00:00:00:01:{rank + 1:02x}" for rank in range(ranks)}
+
+    def row(self, switch: int = 0) -> PortRow:
+        """Return the ports of the only switch, and who is at each."""
+        macs = {port: _mac(port) for port in self.ports}
+        return PortRow(self.ports, HOST_INTERFACE, macs, SWITCH_IP)
 
     def address(self, rank: int) -> IPv4Interface:
         """A rank's address towards the switch."""
@@ -71,7 +75,7 @@ class ShapedNetwork(BridgedNetwork):
         run(["ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns", own])
         self.ports[port] = near
         prepare(near)
-        self._set_up(number, far, self.stations[port], self.address(number))
+        self._set_up(number, far, _mac(port), self.address(number))
         near = self._add_pair(number, BRIDGE_INTERFACE)
         prepare(near, prefix=self._middle.prefix)
         self._middle.run("ip", "link", "set", "dev", near, "master", BRIDGE)
@@ -88,3 +92,8 @@ class ShapedNetwork(BridgedNetwork):
         middle, own, port = self._middle.prefix, self.prefix(number), f"port{number + 1}"
         near = self.ports[number + 1]
         return [([], near), (own, HOST_INTERFACE), (middle, port), (own, BRIDGE_INTERFACE)]
+
+
+def _mac(port: int) -> str:
+    """The MAC address of the rank at a port of the switch."""
+    return f"02:00:00:00:01:{port:02x}"

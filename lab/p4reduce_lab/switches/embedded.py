@@ -9,6 +9,10 @@ from pathlib import Path
 
 from p4reduce_lab.switches.launch import CPU_PORT, DEVICE_ID, SwitchLauncher
 from p4reduce_lab.switches.udp_ports import UdpPorts
+from p4reduce_lab.topology import LabTopology, PortRow
+
+TlsPaths = tuple[Path, Path, Path]
+"""Certificate, key and CA."""
 
 # Three runs of as many frames as one call takes (docs/links.md). So many fit into a queue of
 # 256 KiB, and one by one into a socket's buffer of the kernel's default size.
@@ -53,10 +57,10 @@ class EmbeddedSwitch(SwitchLauncher):
         self._cores = cores
         self._ready_file = directory / "ready"
         if isinstance(ports, int):
-            self.interface = f"unix:{directory}/port{{port}}.sock"
-            ports = {port: self.interface.format(port=port) for port in range(1, ports + 1)}
-        elif isinstance(ports, UdpPorts):
+            ports = unix_ports(directory, ports)
+        if isinstance(ports, PortRow):
             self.interface = ports.interface
+        if isinstance(ports, UdpPorts):
             self.slots = _UDP_SLOTS
         self.ports = dict(ports)
 
@@ -79,6 +83,18 @@ class EmbeddedSwitch(SwitchLauncher):
 
     def _is_ready(self) -> bool:
         return self._ready_file.exists()
+
+
+def unix_ports(directory: Path, count: int) -> PortRow:
+    """Return ports that are Unix sockets in a directory."""
+    interface = f"unix:{directory}/port{{port}}.sock"
+    return PortRow({n: interface.format(port=n) for n in range(1, count + 1)}, interface)
+
+
+def unix_rows(topology: LabTopology, directory: Path) -> list[PortRow]:
+    """Return Unix sockets for all ranks; several switches side by side have a directory each."""
+    names = [node.name for node in topology.nodes] if topology.rows > 1 else [""]
+    return [unix_ports(directory / name, topology.ranks) for name in names]
 
 
 def tls_options(prefix: str, tls: Sequence[Path]) -> list[str]:

@@ -10,13 +10,14 @@ import socket
 from p4reduce_common.host_port import LAST_PORT, format_host_port
 
 from p4reduce_lab.errors import ArgumentsError, LabError
+from p4reduce_lab.topology import PortRow
 
 _FIRST = 7001
 _LOWEST, _HIGHEST = 20_000, 32_000  # below the ports that Linux gives out by itself
 _ATTEMPTS = 100
 
 
-class UdpPorts(dict[int, str]):
+class UdpPorts(PortRow):
     """Ports on UDP sockets, and as what a worker names them (`interface`).
 
     Args:
@@ -26,8 +27,8 @@ class UdpPorts(dict[int, str]):
     """
 
     def __init__(self, host: str, count: int, first: int = _FIRST) -> None:
-        super().__init__({1 + n: f"udp:{format_host_port(host, first + n)}" for n in range(count)})
-        self.interface = f"udp:{format_host_port(host, first - 1)}+{{port}}"
+        ports = {1 + n: f"udp:{format_host_port(host, first + n)}" for n in range(count)}
+        super().__init__(ports, f"udp:{format_host_port(host, first - 1)}+{{port}}")
 
 
 def udp_ports(count: int) -> UdpPorts:

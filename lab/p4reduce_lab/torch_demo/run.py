@@ -16,7 +16,7 @@ from p4reduce_lab.demo.training.data import load_digits
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.execute import execute
 from p4reduce_lab.processes.rundir import results_directory
-from p4reduce_lab.several import Switches
+from p4reduce_lab.topology import LabTopology
 
 STEPS = 150
 BATCH = 32  # images of each rank in a step
@@ -49,15 +49,14 @@ class TorchRun:
 
 
 def run_torch_demo(
-    workers: int,
+    topology: LabTopology,
     steps: int | None,
     seed: int | None,
     compression: str,
     choice: LabChoice,
     output: Path,
-    switches: Switches = 1,
 ) -> list[TorchRun]:
-    """Train twice with the same seeds, over switches as `execute` takes them.
+    """Train twice with the same seeds, over these switches.
 
     Raises:
         LabError: torch is missing, or a rank failed. `problems` compares the results.
@@ -66,7 +65,7 @@ def run_torch_demo(
         raise LabError("FRAMEWORK=torch needs PyTorch: pip install 'p4reduce[torch]'")
     with results_directory(output, replace=REPLACED):
         runs = [
-            _train(backend, workers, steps, seed, compression, used, output, switches)
+            _train(backend, topology, steps, seed, compression, used, output)
             for backend, used in (("p4reduce", choice), ("gloo", replace(choice, web=False)))
         ]
         summary = [asdict(one) for one in runs]
@@ -76,13 +75,12 @@ def run_torch_demo(
 
 def _train(
     backend: str,
-    workers: int,
+    topology: LabTopology,
     steps: int | None,
     seed: int | None,
     compression: str,
     choice: LabChoice,
     output: Path,
-    switches: Switches,
 ) -> TorchRun:
     data, result = (output / "torch-digits.npz").absolute(), output / f"torch-{backend}.json"
     load_digits(seed or 0).save(data)
@@ -90,8 +88,8 @@ def _train(
     command += ["--data", str(data), "--result", str(result.absolute())]
     command += ["--steps", str(steps or STEPS), "--batch", str(BATCH), "--seed", str(seed or 0)]
     command += ["--compression", compression]
-    print(f"Training over {backend}: {workers} ranks, which load PyTorch first.", flush=True)
-    code = execute(command, workers, choice, switches)
+    print(f"Training over {backend}: {topology.ranks} ranks, which load PyTorch first.", flush=True)
+    code = execute(command, topology, choice)
     if code:
         raise LabError(f"training with {backend} ended with exit code {code}")
     read: dict[str, Any] = json.loads(result.read_text())

@@ -8,19 +8,20 @@ import socket
 from pathlib import Path
 
 import pytest
-from p4reduce_lab.deploy.arrangement import Arrangement, arrange
+from p4reduce_lab.deploy.arrangement import arrange
 from p4reduce_lab.deploy.interface import UNKNOWN_RATE, link_rate
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.planning.network import SWITCHES, PlannedLink
 from p4reduce_lab.planning.sizing import switches_for_an_interface
 from p4reduce_lab.switches.udp_ports import free_udp_ports, udp_ports
+from p4reduce_lab.topology import LabTopology
 
 REMOTE = "192.0.2.9"
 
 
 def test_ranks_of_this_host_share_one_switch() -> None:
-    assert arrange(DeploySettings(64), cores=64) == Arrangement(("switch",), (64,))
+    assert arrange(DeploySettings(64), cores=64) == LabTopology.side_by_side(64)
 
 
 @pytest.mark.parametrize(
@@ -33,25 +34,29 @@ def test_switches_keep_a_hosts_interface_busy(rate: float, cores: int, switches:
     cost = SWITCHES["embedded"].contribution + SWITCHES["embedded"].copy
     assert cost / needed <= PlannedLink(rate).seconds(1096) < cost / max(needed - 1, 1e-9)
     settings = DeploySettings(8, host=REMOTE, link_rate=rate)
-    assert len(arrange(settings, cores=cores).names) == switches
+    assert arrange(settings, cores=cores).rows == switches
 
 
 @pytest.mark.parametrize("ranks", [65, 100, 128, 1000, 4096])
 def test_more_ranks_than_a_switch_has_are_a_tree(ranks: int) -> None:
     made = arrange(DeploySettings(ranks, host=REMOTE))
-    assert made.root == "root"
-    assert sum(made.ranks) == ranks
-    assert max(made.ranks) <= 64
-    assert len(made.names) <= 64
-    assert min(made.ranks) >= 1
-    assert len(set(made.ranks[:-1])) <= 1  # ports count through, so only the last may lack some
+    root, *leaves = made.nodes
+    assert root.name == "root"
+    assert {leaf.parent for leaf in leaves} == {"root"}
+    of_leaves = [len(leaf.ranks) for leaf in leaves]
+    assert made.ranks == sum(of_leaves) == ranks
+    assert max(of_leaves) <= 64
+    assert len(leaves) <= 64
+    assert min(of_leaves) >= 1
+    assert len(set(of_leaves[:-1])) <= 1  # ports count through, so only the last may lack some
 
 
 def test_it_can_be_told() -> None:
-    assert arrange(DeploySettings(4, switches=2)) == Arrangement(("a", "b"), (4, 4))
-    assert arrange(DeploySettings(5, tree="2x3")) == Arrangement(
-        ("leaf-1", "leaf-2"), (3, 2), "root"
-    )
+    beside = arrange(DeploySettings(4, switches=2)).nodes
+    assert [(node.name, len(node.ranks)) for node in beside] == [("a", 4), ("b", 4)]
+    tree = arrange(DeploySettings(5, tree="2x3")).nodes
+    placed = [(node.name, len(node.ranks)) for node in tree]
+    assert placed == [("root", 0), ("leaf-1", 3), ("leaf-2", 2)]
 
 
 @pytest.mark.parametrize(

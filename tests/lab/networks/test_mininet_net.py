@@ -49,7 +49,7 @@ class TestNetwork:
         with MininetNetwork(1) as network:
             far = on_host(network, 0, "ethtool", "-k", "eth0")
             near = subprocess.run(
-                ["ethtool", "-k", network.ports[1]], capture_output=True, text=True, check=True
+                ["ethtool", "-k", network.row()[1]], capture_output=True, text=True, check=True
             ).stdout
         for shown in (far, near):
             for feature in ("tx-checksumming", "tcp-segmentation-offload", "scatter-gather"):
@@ -57,7 +57,7 @@ class TestNetwork:
 
     def test_nothing_is_left_when_it_is_left(self) -> None:
         with MininetNetwork(2) as network:
-            assert interfaces(os.getpid()) == set(network.ports.values())
+            assert interfaces(os.getpid()) == set(network.row().values())
         assert not interfaces(os.getpid())
 
     def test_nothing_is_left_when_its_process_is_killed(self) -> None:
@@ -87,7 +87,7 @@ class TestNetwork:
             assert other.stdout is not None
             assert other.stdout.readline() == b"up\n"
             with MininetNetwork(1) as network:
-                assert network.ports[1] == f"p4r{os.getpid()}-1"
+                assert network.row()[1] == f"p4r{os.getpid()}-1"
             assert f"p4r{other.pid}-1" in interfaces(other.pid)
             other.stdin.close()
 
@@ -95,7 +95,7 @@ class TestNetwork:
         with MininetNetwork(1, bandwidth=50) as network:
             far = on_host(network, 0, "tc", "class", "show", "dev", "eth0")
             near = subprocess.run(
-                ["tc", "class", "show", "dev", network.ports[1]],
+                ["tc", "class", "show", "dev", network.row()[1]],
                 capture_output=True,
                 text=True,
                 check=True,
