@@ -37,6 +37,7 @@ class DeadlineProtocol(asyncio.Protocol):
     ) -> None:
         self._inner = make(**options)
         self._connections = connections
+        self._answers = 0  # that have begun and not ended: the client may pipeline
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
@@ -47,7 +48,7 @@ class DeadlineProtocol(asyncio.Protocol):
         self._connections[self._client] = self
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        self.expect_request()
+        self._expect_request()
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -76,19 +77,33 @@ class DeadlineProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
         self._connections.pop(self._client, None)
-        self.answer_request()
+        self._stop_deadline()
         if self._unread is not None:
             self._unread.cancel()
         self._inner.connection_lost(exc)
 
-    def expect_request(self) -> None:
-        """Close the connection unless a whole request comes in time."""
-        self.answer_request()
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(REQUEST_WITHIN, self._transport.close)
-
-    def answer_request(self) -> None:
+    def request_begins(self) -> None:
         """A request has come: its answer may take any time."""
+        self._answers += 1
+        self._stop_deadline()
+
+    def request_ends(self) -> None:
+        """A request is answered: expect the next one, unless another answer is under way."""
+        self._answers -= 1
+        if not self._answers:
+            self._expect_request()
+
+    def _expect_request(self) -> None:
+        """Close the connection unless a whole request comes in time."""
+        self._stop_deadline()
+        self._deadline = asyncio.get_running_loop().call_later(REQUEST_WITHIN, self._close)
+
+    def _close(self) -> None:
+        """Send what is left, for as long as a browser may take to read it."""
+        self._transport.close()
+        self._deadline = asyncio.get_running_loop().call_later(STOPPED_READING, self._drop)
+
+    def _stop_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
 
@@ -101,11 +116,11 @@ def noting_requests(app: ASGIApp, connections: Connections) -> ASGIApp:
         if connection is None:  # closed meanwhile
             await app(scope, receive, send)
             return
-        connection.answer_request()
+        connection.request_begins()
         try:
             await app(scope, receive, send)
         finally:
             if connections.get(scope["client"]) is connection:
-                connection.expect_request()
+                connection.request_ends()
 
     return noting

@@ -274,6 +274,21 @@ def test_a_browser_that_stops_reading_is_dropped(
     assert "Traceback" not in caplog.text
 
 
+def test_what_is_left_of_an_answer_is_not_kept_for_ever(
+    start: Start, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client asks and reads nothing, and less is left than the transport may keep."""
+    monkeypatch.setattr(deadlines, "REQUEST_WITHIN", 0.5)
+    monkeypatch.setattr(deadlines, "STOPPED_READING", 0.5)
+    monkeypatch.setattr(deadlines, "SEND_BUFFER", 4096)
+    shown = start(switch, http=Http("127.0.0.1:0"))
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(place(shown))
+        connection.sendall(b"GET /static/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        eventually(lambda: gone(connection), "it is hung up on")
+
+
 def gone(connection: socket.socket) -> bool:
     """Whether the other end has closed or reset it, by the kernel, without reading a byte."""
     (state,) = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)

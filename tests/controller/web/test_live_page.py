@@ -272,6 +272,23 @@ def test_a_request_that_does_not_come_is_not_waited_for(
     assert get(shown, "/view.json")[0] == 200
 
 
+def test_the_end_of_an_answer_does_not_cut_the_next_one(
+    shown: RunningController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two requests at once, the stream begins before the page's file is closed."""
+    monkeypatch.setattr(deadlines, "REQUEST_WITHIN", 0.2)
+    requests = [
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for path in ("/", "/events")
+    ]
+    with socket.create_connection(place(shown), timeout=DEADLINE) as connection:
+        connection.sendall(b"".join(requests))
+        answers = b""
+        while answers.count(b"data: ") < 3:
+            more = connection.recv(1 << 16)
+            assert more, "hung up on"
+            answers += more
+
+
 # -- Where it may be -------------------------------------------------------------------------
 
 
