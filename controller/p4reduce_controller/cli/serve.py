@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce.control.tls import TlsFiles
 from p4reduce_common.logs import FORMATS, LogFormat, configure
@@ -94,9 +95,11 @@ def _network(
 
     try:
         if file is not None:
-            if switches or ports or stations:
+            source = click.get_current_context().get_parameter_source("device_id")
+            if switches or ports or stations or source is not ParameterSource.DEFAULT:
                 raise click.UsageError(
-                    "--topology describes the switches: leave out --switch, --ports, --station"
+                    "--topology describes the switches: leave out --switch, --ports, --station, "
+                    "--device-id"
                 )
             net = net_file.read(file, ip, mac, parse_address)
             return net.topology, {
@@ -153,14 +156,14 @@ def _page(address: str | None, token_file: Path | None, tls: TlsFiles | None) ->
 
 
 def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
-    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> int:
         try:
             number = parse(value)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
         if not fits(number):
             raise click.BadParameter(f"{value} is not an address that a switch can have")
-        return value
+        return number
 
     return check
 
@@ -336,8 +339,8 @@ def serve(
     take_over: bool,
     listen: str | None,
     ports: tuple[str, ...],
-    switch_ip: str,
-    switch_mac: str,
+    switch_ip: int,
+    switch_mac: int,
     stations: tuple[tuple[str, int], ...],
     lease: float,
     default_slots: int,
@@ -369,9 +372,7 @@ def serve(
     from p4reduce_controller.storage.state_directory import default_state_directory
 
     configure(log_level, log_format)
-    topology, servers = _network(
-        switches, net, device_id, ports, stations, parse_ip(switch_ip), parse_mac(switch_mac)
-    )
+    topology, servers = _network(switches, net, device_id, ports, stations, switch_ip, switch_mac)
     files = TlsFiles.given(tls_cert, tls_key, tls_ca) or options.tls
     serving.serve(
         ControllerSettings(

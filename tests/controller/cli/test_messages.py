@@ -151,6 +151,16 @@ def test_what_is_no_file_is_refused(option: str, kind: str, tmp_path: Path) -> N
     assert kind.split()[1] in done.output
 
 
+@pytest.mark.parametrize("option", ["--switch=a:1", "--ports=1", "--device-id=1"])
+def test_options_of_switches_that_a_topology_describes(option: str, tmp_path: Path) -> None:
+    file = tmp_path / "net.toml"
+    file.touch()
+    done = CliRunner().invoke(command, ["serve", "--topology", str(file), option])
+    assert done.exit_code == 2
+    assert "--topology describes the switches: leave out" in done.output
+    assert option.split("=")[0] in done.output.split("leave out")[1]
+
+
 def test_a_signal_ends_a_controller_that_waits_for_its_switch(tmp_path: Path) -> None:
     state = tmp_path / "state"
     arguments = ["serve", "--switch", f"unix:{tmp_path}/none", "--ports", "1-2"]
