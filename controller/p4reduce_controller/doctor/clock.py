@@ -96,8 +96,8 @@ def _suspended(seconds: float) -> Finding:
             SECTION,
             "sleep",
             f"this machine slept for {seconds:,.0f} s since it was started",
-            "While it sleeps, its leases stand still, and its own leases elsewhere expire. "
-            "Keep it from sleeping.",
+            "While it sleeps, leases that it grants stand still; leases that it holds elsewhere "
+            "expire. Keep it from sleeping.",
         )
     return ok(SECTION, "sleep", "this machine has not slept since it was started")
 
