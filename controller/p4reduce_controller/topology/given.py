@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from p4reduce.control.names import SWITCH_NAME_PATTERN
+
 from p4reduce_controller.topology.switches import Switch, Topology, TopologyError
 from p4reduce_controller.values.mac_ip import format_ip, format_mac, is_host, is_station
 
@@ -13,8 +15,7 @@ LAST_PORT = 510  # 511 means drop
 CPU_PORT = 255
 NAME = "1 to 40 letters, digits, '-', '_' and '.', a letter or digit first"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
-_NAMED = re.compile(rf"({_NAME.pattern})=(.*)", re.DOTALL)
+_NAMED = re.compile(rf"({SWITCH_NAME_PATTERN})=(.*)", re.DOTALL)
 
 
 def split_name(text: str) -> tuple[str, str]:
@@ -25,7 +26,7 @@ def split_name(text: str) -> tuple[str, str]:
 
 def is_name(text: str) -> bool:
     """Whether a switch can have that name."""
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(SWITCH_NAME_PATTERN, text) is not None
 
 
 def read_ports(text: str) -> tuple[int, ...]:

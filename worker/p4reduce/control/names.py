@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule for job names, shared by ranks and the controller."""
+"""The rules for names of jobs and switches, shared by ranks and the controller."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ MAX_NAME = 100
 ROOM_FOR_PARTS = 16
 """Characters that the names of a job's parts on several switches take beyond its own."""
 JOB_NAME = f"1 to {MAX_NAME} printable characters, no space at either end"
+
+SWITCH_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"
+"""The regular expression of a switch's name."""
 
 
 def is_job_name(name: str) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from p4reduce import variables
 from p4reduce.control.controller_address import default_address, parse_address
-from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS
+from p4reduce.control.names import MAX_NAME, ROOM_FOR_PARTS, SWITCH_NAME_PATTERN
 from p4reduce.environment import Placement
 from p4reduce.errors import ConfigurationError
 from p4reduce.session.port import PORTS, Connect, PortShare
@@ -18,7 +18,7 @@ from p4reduce.transport import open_port, port_at_core, port_name
 
 MAX_SWITCHES = 16
 _COMMA = re.compile(r",(?!offload(?:,|$))")  # "veth0,offload" is one interface
-_NAMED = re.compile(r"(?P<switch>[A-Za-z0-9][\w.-]*)=(?P<port>.+)")  # "a=veth0"
+_NAMED = re.compile(rf"(?P<switch>{SWITCH_NAME_PATTERN})=(?P<port>.+)")  # "a=veth0"
 Texts = str | Sequence[str] | None
 
 
