@@ -381,7 +381,8 @@ def test_the_default_entry(features: Client, build: Builder, target: Target) -> 
     assert features.read(ask) == [entry]
     assert features.read(build.entry(TERNARY)) == []  # it is no entry like others
     features.write((MODIFY, default(build, EXACT, PUNT, 1, 1)))
-    features.write((MODIFY, default(build, TERNARY)))  # no action: back to the program's
+    # No action: back to the program's, also in what such a message gives.
+    features.write((MODIFY, default(build, TERNARY, controller_metadata=6, metadata=b"n")))
     assert features.read(ask) == [default(build, TERNARY, NOTE, 1)]
     left.send(ethernet(b"gone"))
     right.expect_nothing()

@@ -43,13 +43,13 @@ def plan_entry(config: ForwardingConfig, update_type: int, message: Any) -> Oper
     if update_type == _Update.DELETE:
         # "All other fields must be ignored, even if they have nonsensical values."
         return _plan_delete(config, table, message)
-    _check_volatile(table, message)
+    _check_timeout_and_counts(table, message)
     if update_type == _Update.INSERT:
         return _plan_insert(config, table, message)
     return _plan_modify(config, table, message)
 
 
-def _check_volatile(table: TableSpec, message: Any) -> None:
+def _check_timeout_and_counts(table: TableSpec, message: Any) -> None:
     """Refuse what belongs to resources that the table has not."""
     check_idle_timeout(table, message)
     if message.HasField("counter_data"):
@@ -70,7 +70,7 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
     rates = check_direct_meter(table, message)
     if not message.HasField("action"):
         raise invalid(f"an INSERT into table '{table.name}' must give an action")
-    action, args, target_ref = _decode_entry_action(table, message.action)
+    action, args, target = _decode_entry_action(table, message.action)
     entry = TableEntry(
         match=match,
         priority=priority,
@@ -80,18 +80,18 @@ def _plan_insert(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
         bytes=message.counter_data.byte_count,
         controller_metadata=message.controller_metadata,
         metadata=message.metadata,
-        target=target_ref,
+        target=target,
     )
     configure_entry(config, table, entry, rates)
-    target = config.pipeline.tables[table.name]
+    state_table = config.pipeline.tables[table.name]
 
     def insert() -> None:
-        if target.find(match, priority) is not None:
+        if state_table.find(match, priority) is not None:
             raise already_exists(
                 f"table '{table.name}' already has an entry {_key_text(table, match, priority)}; "
                 "use MODIFY to change it"
             )
-        target.insert(entry)
+        state_table.insert(entry)
         set_timeout(config, table, entry, message.idle_timeout_ns, is_new=True)
 
     return insert
@@ -112,18 +112,18 @@ def _plan_modify(config: ForwardingConfig, table: TableSpec, message: Any) -> Op
     find = find_entry(config, table, message)
     rates = check_direct_meter(table, message)
     new_action = _decode_entry_action(table, message.action) if message.HasField("action") else None
-    target = config.pipeline.tables[table.name]
+    state_table = config.pipeline.tables[table.name]
 
     def modify() -> None:
         entry = find()
         if new_action is not None:
             _refuse_const_entry(table, entry, "modified")
-            action, args, target_ref = new_action
-            if target_ref is None:
-                target.modify(entry.match, entry.priority, action, args)
+            action, args, target = new_action
+            if target is None:
+                state_table.modify(entry.match, entry.priority, action, args)
             else:
-                assert isinstance(target, IndirectTable)
-                target.retarget(entry.match, entry.priority, target_ref)
+                assert isinstance(state_table, IndirectTable)
+                state_table.retarget(entry.match, entry.priority, target)
         configure_entry(config, table, entry, rates)
         set_timeout(config, table, entry, message.idle_timeout_ns, is_new=False)
         _set_extras(entry, message)
@@ -144,12 +144,12 @@ def _set_extras(entry: TableEntry, message: Any) -> None:
 def _plan_delete(config: ForwardingConfig, table: TableSpec, message: Any) -> Operation:
     _refuse_const(table, "an entry cannot be deleted")
     find = _find_by_key(config, table, message)
-    target = config.pipeline.tables[table.name]
+    state_table = config.pipeline.tables[table.name]
 
     def delete() -> None:
         entry = find()
         _refuse_const_entry(table, entry, "deleted")
-        target.delete(entry.match, entry.priority)
+        state_table.delete(entry.match, entry.priority)
 
     return delete
 
@@ -163,19 +163,20 @@ def _plan_default(
             "the default entry always exists, so it can only be MODIFYed"
         )
     _check_default_key(table, message)
-    _check_volatile(table, message)
+    _check_timeout_and_counts(table, message)
     if check_direct_meter(table, message) is not None:
         raise unsupported("default entries have no direct meter, as in BMv2")
     if table.has_const_default:
         raise denied(f"the default action of table '{table.name}' is constant in the program")
-    target = config.pipeline.tables[table.name]
+    state_table = config.pipeline.tables[table.name]
     if not message.HasField("action"):
-        return target.reset_default
+        # The specification resets metadata and direct resources too, whatever the message has.
+        return state_table.reset_default
     action, args = decode_action(table, message.action, as_default=True)
 
     def set_default() -> None:
-        target.set_default(action, args)
-        _set_extras(target.default_entry, message)
+        state_table.set_default(action, args)
+        _set_extras(state_table.default_entry, message)
 
     return set_default
 
@@ -226,12 +227,12 @@ def find_entry(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable
 
 
 def _find_by_key(config: ForwardingConfig, table: TableSpec, key: Any) -> Callable[[], TableEntry]:
-    target = config.pipeline.tables[table.name]
+    state_table = config.pipeline.tables[table.name]
     match = decode_match(table, key.match)
     priority = decode_priority(table, key.priority)
 
     def find() -> TableEntry:
-        entry = target.find(match, priority)
+        entry = state_table.find(match, priority)
         if entry is None:
             raise not_found(
                 f"table '{table.name}' has no entry {_key_text(table, match, priority)}"
