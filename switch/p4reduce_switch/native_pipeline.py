@@ -143,6 +143,7 @@ class NativePipeline(Pipeline):
         self.stats = NativeStats(native)
 
     def _move_table(self, native: NativeProgram, table: Table, address: int) -> None:
+        # Negative arguments take one more bit, for the sign.
         widths = [
             [width + (number in info.negative) for number, (_, width) in enumerate(info.params)]
             for info in table.actions.values()

@@ -58,8 +58,8 @@ class PortPlace(ABC):
         """Open the port. Raises PortError."""
 
     @property
-    def excludes_itself(self) -> bool:
-        """Whether only one port can have this place."""
+    def is_unique(self) -> bool:
+        """Whether only one port can have this place. False for UDP port 0, which is drawn."""
         return True
 
     def after(self, steps: int) -> PortPlace:

@@ -71,7 +71,7 @@ class UdpPlace(PortPlace):
         return f"{self.scheme}{format_host_port(self.host, self.udp_port)}"
 
     @property
-    def excludes_itself(self) -> bool:
+    def is_unique(self) -> bool:
         return self.udp_port != 0
 
     def after(self, steps: int) -> UdpPlace:

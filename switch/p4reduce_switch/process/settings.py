@@ -74,6 +74,6 @@ class SwitchSettings:
             if spec.number == self.drop_port:
                 raise ValueError(f"{option} {spec}: what is sent to port {spec.number} is dropped")
             for key in (spec.number, spec.place):
-                if key in seen and (key is not spec.place or spec.place.excludes_itself):
+                if key in seen and (key is not spec.place or spec.place.is_unique):
                     raise ValueError(f"{option} {spec} and {option} {seen[key]} collide")
                 seen[key] = spec
