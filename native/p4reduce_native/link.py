@@ -94,8 +94,8 @@ def _each(field: str) -> slice:
 class Link:
     """One end of a link, for one thread. The class methods make it.
 
-    Each of those takes a socket over if it succeeds. If it fails, the socket is the caller's as
-    before.
+    `over_packets` and `over_interface` use a duplicate of the socket, which stays the caller's. The
+    others take the socket over if they succeed. If they fail, it is the caller's as before.
 
     Attributes:
         counts: `struct p4r_link_counts` of this link, kept up to date by it. Not to be read after
@@ -242,6 +242,7 @@ class Link:
         """Return the last handshake message from the peer's address; empty if none."""
         room = ctypes.create_string_buffer(_CONTROL_MESSAGE_BYTES)
         length = self._library.p4r_link_control_message(self.pointer, room)
+        # Only the first bytes of it are kept; what else it had reads as zeros.
         return bytes(room.raw[: min(length, _CONTROL_MESSAGE_BYTES)]).ljust(length, b"\0")
 
     def close(self) -> None:
