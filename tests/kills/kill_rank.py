@@ -58,6 +58,7 @@ class Rank:
         self._end = directory / "end"
         self._timeout = timeout
         self.first_rank = -1
+        self.members: list[int] = []  # by their first ranks, in the order of their present ones
         self.step = 0
         self.lost: list[int] = []  # by their first ranks
         self.told: list[str] = []  # what was said of that
@@ -69,20 +70,27 @@ class Rank:
         """Sum until the end, or raise what ends this rank alone."""
         comm = p4reduce.init(timeout=self._timeout)
         self.first_rank = comm.rank
-        while True:
-            members = list(range(comm.size))
-            try:
-                members = self._meet(comm)
-                self._reduce(comm, members)
-                self.recoveries += comm.stats.recoveries
-                comm.close()
-                return
-            except p4reduce.WorkerLostError as error:
-                if comm.rank in error.ranks:
-                    raise
-                self.lost += [members[rank] for rank in error.ranks]
-                self.told.append(str(error))
-                comm = self._form_anew(comm)
+        self.members = list(range(comm.size))
+        while (error := self._live(comm)) is not None:
+            lost = [self.members[rank] for rank in error.ranks]
+            self.lost += lost
+            self.members = [one for one in self.members if one not in lost]
+            self.told.append(str(error))
+            comm = self._form_anew(comm)
+        comm.close()
+
+    def _live(self, comm: p4reduce.Communicator) -> p4reduce.WorkerLostError | None:
+        """Sum in one life of the job, until the end, or until other ranks are lost."""
+        try:
+            self.members = self._meet(comm)
+            self._reduce(comm, self.members)
+        except p4reduce.WorkerLostError as error:
+            if comm.rank in error.ranks:
+                raise
+            return error
+        finally:
+            self.recoveries += comm.stats.recoveries
+        return None
 
     def _form_anew(self, comm: p4reduce.Communicator) -> p4reduce.Communicator:
         """Again where a switch or a controller is away as well, as the error allows."""

@@ -25,7 +25,7 @@ from p4reduce_lab.switches import bmv2
 KILLS = int(os.environ.get("KILLS") or 6)
 ASKED = os.environ.get("KILL_PLACES")
 TIMEOUT = 90.0  # seconds, of a collective
-SILENT = 45.0  # seconds that no step may take longer than something was away: half of that
+SILENT = TIMEOUT / 2  # seconds beyond `away` that a step may take
 LEASE = 10.0  # seconds, the controller's default
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600 + 300 * KILLS)]
@@ -195,6 +195,22 @@ def trouble(trial: Trial, records: list[dict[str, Any] | None], torch: bool) -> 
     return wrong
 
 
+def disturb(trial: Trial, fault: Callable[[Trial], None], torch: bool) -> None:
+    """Break something while the ranks sum, and bring it back. Raises if something hangs."""
+    for rank in range(trial.ranks.count):
+        trial.ranks.wait_for_step(rank, 2)
+    trial.pause(0.5)
+    began = time.monotonic()
+    try:
+        fault(trial)
+        trial.broken.repair()
+    finally:
+        trial.away = time.monotonic() - began
+    if not (torch and trial.lost):
+        rank = trial.a_rank()
+        trial.ranks.wait_for_step(rank, trial.ranks.steps(rank) + 3)
+
+
 def one_trial(
     broken: Broken, place: Place, draw: random.Random, number: int, directory: Path
 ) -> list[str]:
@@ -203,20 +219,15 @@ def one_trial(
     fault = FAULTS[number % len(FAULTS)]
     ranks = KillRanks(place, broken.system, directory, TIMEOUT)
     trial = Trial(broken, ranks, draw)
+    wrong = []
     try:
-        for rank in range(place.topology.ranks):
-            ranks.wait_for_step(rank, 2)
-        trial.pause(0.5)
-        began = time.monotonic()
-        fault(trial)
-        broken.repair()
-        trial.away = time.monotonic() - began
-        if not (place.torch and trial.lost):
-            rank = trial.a_rank()
-            ranks.wait_for_step(rank, ranks.steps(rank) + 3)
+        try:
+            disturb(trial, fault, place.torch)
+        except Exception as error:  # printed below, with what the processes wrote
+            wrong.append(f"{type(error).__name__}: {error}")
         ranks.end()
         records = ranks.wait(3 * TIMEOUT)
-        wrong = trouble(trial, records, place.torch)
+        wrong += trouble(trial, records, place.torch)
         told = [record for record in records if record is not None]
         longest = max((record["longest"][0] for record in told), default=0.0)
         again = max((record["recoveries"] for record in told), default=0)
