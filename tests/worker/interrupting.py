@@ -25,8 +25,8 @@ class Place(NamedTuple):
         line = 0
         operation = ""
         for one in dis.get_instructions(self.code):
-            if one.starts_line:
-                line = one.starts_line
+            # Since Python 3.13, starts_line is a bool.
+            line = getattr(one, "line_number", one.starts_line) or line
             if one.offset == self.offset:
                 operation = one.opname
                 break
