@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model and data parallel at once: a grid of ranks, by `split`. Run it with
+"""Model and data parallel at once: a grid of ranks, by `split`.
 
 p4reduce-lab exec -n 8 -- python examples/grid.py --tensor 4
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor parallel in one direction of a DeviceMesh, data parallel in the other. Run it with
+"""Tensor parallel in one direction of a DeviceMesh, data parallel in the other.
 
 p4reduce-lab exec -n 8 -- python examples/pytorch_grid.py --tensor 4
 

@@ -11,6 +11,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
+from p4reduce.methods.local_sgd import DILOCO_MOMENTUM, DILOCO_RATE
 from p4reduce.torch import LocalSGD, statistics
 from sklearn.datasets import load_digits
 from torch import nn
@@ -25,7 +26,8 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=16, help="steps between two averages")
     parser.add_argument("--steps", type=int, default=640, help="of each rank")
     parser.add_argument("--sorted", action="store_true", help="parts have few of the digits each")
-    parser.add_argument("--diloco", action="store_true", help="outer momentum: rate 0.7, 0.9")
+    outer = f"outer rate {DILOCO_RATE}, momentum {DILOCO_MOMENTUM}"
+    parser.add_argument("--diloco", action="store_true", help=outer)
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -44,7 +46,7 @@ def main() -> None:
         rows = rows[rank::size]
 
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
-    outer_rate, outer_momentum = (0.7, 0.9) if options.diloco else (1.0, 0.0)
+    outer_rate, outer_momentum = (DILOCO_RATE, DILOCO_MOMENTUM) if options.diloco else (1.0, 0.0)
     optimizer = LocalSGD(
         torch.optim.SGD(model.parameters(), lr=0.1),
         options.every,

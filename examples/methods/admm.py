@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consensus ADMM for several ρ: the switch is the middle of a star. Run it with
+"""Consensus ADMM for several ρ: the switch is the middle of a star.
 
 p4reduce-lab exec -n 8 -- python examples/methods/admm.py
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DS-LSR1 on a network for digits, beside its naive form and gradient descent. Run it with
+"""DS-LSR1 on a network for digits, beside its naive form and gradient descent.
 
 p4reduce-lab exec -n 4 -- python examples/methods/dslsr1.py [--plot FILE]
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GADMM and D-GADMM: each rank hears the sum of its two neighbours. Run it with
+"""GADMM and D-GADMM: each rank hears the sum of its two neighbours.
 
 p4reduce-lab exec -n 8 -- python examples/methods/gadmm.py
 """

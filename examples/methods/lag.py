@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LAG beside gradient descent: ranks upload only what has changed enough. Run it with
+"""LAG beside gradient descent: ranks upload only what has changed enough.
 
 p4reduce-lab exec -n 16 -- python examples/methods/lag.py
 """

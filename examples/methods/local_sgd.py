@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local SGD and DiLoCo on digits: models are averaged every H steps. Run it with
+"""Local SGD and DiLoCo on digits: models are averaged every H steps.
 
 p4reduce-lab exec -n 8 -- python examples/methods/local_sgd.py
 """
