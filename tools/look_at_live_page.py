@@ -5,7 +5,8 @@ Run from a checkout with the extra `browser`, chromium and chromedriver:
 
     .venv/bin/python tools/look_at_live_page.py --output build/page
 
-Two of the jobs are stuck. The exit code is 1 if axe-core finds a serious fault.
+Two of the jobs are stuck. The exit code is 1 if axe-core finds a serious fault, or if the page is
+wider than its window.
 """
 
 from __future__ import annotations
@@ -115,7 +116,12 @@ def look(url: str, output: Path) -> int:
                 found = browser.execute_async_script("axe.run().then(arguments[0])")["violations"]
                 bad = [each for each in found if each["impact"] in SERIOUS]
                 faults += len(bad) + (wide > width)
-                print(f"{picture}: {wide} pixels wide, axe-core: {len(found)} faults", flush=True)
+                too = ", wider than the window" if wide > width else ""
+                print(
+                    f"{picture}: {wide} pixels wide{too}, axe-core: {len(found)} faults, "
+                    f"{len(bad)} of them serious",
+                    flush=True,
+                )
                 for each in found:
                     first = each["nodes"][0]["html"][:120]
                     print(f"  {each['impact']}: {each['id']}, {len(each['nodes'])} times: {first}")
