@@ -75,7 +75,7 @@ def to_gap(
 
 
 def refusal(method: Callable[..., Any], parts: Sequence[Any], **settings: Any) -> str:
-    """What a method says on all ranks, of which the first with settings of its own may differ."""
+    """Return the text of the ValueError that a method raises, the same on all ranks."""
     outcomes = in_process.outcomes_of(
         len(parts), lambda comm: method(comm, parts[comm.rank], **settings)
     )

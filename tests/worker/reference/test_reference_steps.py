@@ -93,26 +93,27 @@ class Both:
         self.specified.receive(frame, self.now)
 
     def expire(self) -> None:
-        """What the one repeats, the other does: which slots ask is not what this is about."""
+        """The specification repeats what the engine repeated: their choice is not compared."""
         before = self.shipped.state.tries.copy()
         self.shipped.expire(self.now)
         worker = self.specified
         for slot in np.flatnonzero(self.shipped.state.tries > before).tolist():
             worker.repeat(worker.slots[slot])
-        self._compare(self._shipped(), self._specified())
+        self._compare(self._frames_of_engine(), self._frames_of_specification())
         if self.now >= 30.0:
             for each in worker.slots:
                 each.due = np.inf
             worker.tick(self.now)
 
-    def _shipped(self) -> dict[int, bytes]:
-        """What the one that ships sends, by slot."""
+    def _frames_of_engine(self) -> dict[int, bytes]:
+        """What the engine sends, by slot."""
         rows = self.shipped.take_sendable()
         self.shipped.sent(rows, self.now)
         frames = [self.shipped.outgoing.get(row) for row in rows]
         return {Ether(frame)[Aggregation].slot: frame for frame in frames}
 
-    def _specified(self) -> dict[int, bytes]:
+    def _frames_of_specification(self) -> dict[int, bytes]:
+        """What the specification sends, by slot."""
         outbox = self.specified.outbox
         frames = {slot: bytes(frame) for slot, frame in outbox.items()}
         for slot in frames:
@@ -139,7 +140,7 @@ class Both:
 
     def check(self) -> None:
         """All that can be seen of both is the same."""
-        self._compare(self._shipped(), self._specified())
+        self._compare(self._frames_of_engine(), self._frames_of_specification())
         if self.shipped.broken is None:  # else who was asked again last is not the same
             assert asdict(self.shipped.counts) == asdict(self.specified.counts)
         assert self.shipped.heard_switch_at == self.specified.heard_switch_at

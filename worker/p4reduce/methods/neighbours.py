@@ -156,7 +156,8 @@ class Groups:
         self.close()
         self._place = ChainPlace(chain, self._comm.rank)
         for third in range(3):
-            # The groups around places third, third + 3, … have no rank in common.
+            # The groups around places third, third + 3, … have no rank in common. This rank is in
+            # the one around `around`: that of at - 1, at, at + 1 which is `third` modulo 3.
             around = self._place.at + (third - self._place.at + 1) % 3 - 1
             there = 0 <= around < self._comm.size and self._comm.size > 1
             group = self._comm.split(around if there else None, self._place.at, slots=_SLOTS)
