@@ -30,6 +30,10 @@ from p4reduce_model.tree_faults import TREE_FAULTS
 _MOST_NAMED = 3  # transitions
 
 FAULTS = [*ON_ONE_SWITCH, *TREE_FAULTS]
+_OTHER_FAULTS: dict[str, Callable[[], Found[Any]]] = {
+    **{case.name: case.explore for case in LATE_FAULTS},
+    **{fault.name: fault.hunt for fault in RECOVERY_FAULTS},
+}
 
 _CASE_TITLES = (
     "| case | ranks | slots | jobs | calls | rounds | states | transitions | depth | runs | s | |"
@@ -54,8 +58,11 @@ def main() -> None:
         scenarios += LARGE
         step_cases += [*LATE_LARGE, *JOBS_LARGE, *RECOVERIES_LARGE]
     if (part := arguments.case) is not None:
+        names = [*(case.name for case in scenarios), *(case.name for case in step_cases)]
         scenarios = [scenario for scenario in scenarios if part in scenario.name]
         step_cases = [case for case in step_cases if part in case.name]
+        if not scenarios and not step_cases:
+            sys.exit(f"there is no case with {part!r} in its name, but:\n{_listed(names)}")
     holds = _explore_scenarios(scenarios, arguments.limit)
     holds &= _explore_step_cases(step_cases, arguments.limit)
     if part is None:
@@ -89,8 +96,8 @@ def _explore_scenarios(scenarios: Sequence[Scenario], limit: int) -> bool:
             f"{outcome.seconds:.1f}",
             _verdict(outcome),
         )
+        holds &= outcome.complete
         if outcome.violation is not None:
-            holds = False
             print(describe(system, outcome), file=sys.stderr)
     return holds
 
@@ -117,11 +124,11 @@ def _explore_step_cases(cases: Sequence[_StepCase], limit: int) -> bool:
             f"{found.transitions:,}",
             found.depth,
             f"{found.seconds:.1f}",
-            _verdict(found),
+            _verdict(found, stops=case in JOBS_LARGE),
             _not_taken(found) if isinstance(found, Walked) else "",
         )
+        holds &= found.complete or (case in JOBS_LARGE and found.violation is None)
         if found.violation is not None:
-            holds = False
             print(found.describe(), file=sys.stderr)
     return holds
 
@@ -131,10 +138,13 @@ def _not_taken(found: Walked) -> object:
     return len(missing) if len(missing) > _MOST_NAMED else ", ".join(missing) or "none"
 
 
-def _verdict(found: Found[Any]) -> str:
+def _verdict(found: Found[Any], *, stops: bool = False) -> str:
+    """Return a word or two; `stops`: to explore all of the case is not intended."""
     if found.violation is not None:
         return f"VIOLATED: {found.violation.invariant}"
-    return "holds" if found.complete else f"stopped at {found.states:,} states"
+    if found.complete:
+        return "holds"
+    return f"{'stopped' if stops else 'NOT DONE: stopped'} at {found.states:,} states"
 
 
 # -- Faults ----------------------------------------------------------------------------------------
@@ -149,8 +159,7 @@ def _hunt_all() -> bool:
             _print_cells(fault.name, "not planted: p4c-bm2-ss is not on PATH", "", "", "")
         else:
             hunts.append((fault.name, partial(_hunt, fault)))
-    hunts += [(case.name, case.explore) for case in LATE_FAULTS]
-    hunts += [(mistake.name, mistake.hunt) for mistake in RECOVERY_FAULTS]
+    hunts += _OTHER_FAULTS.items()
     all_found = True
     for name, hunt in hunts:
         found = hunt()
@@ -165,12 +174,19 @@ def _hunt(fault: Fault) -> Outcome:
 
 
 def _show_fault(name: str) -> None:
+    if name in _OTHER_FAULTS:
+        print(f"{name}\n{_OTHER_FAULTS[name]().describe()}")
+        return
     fault = next((fault for fault in FAULTS if fault.name == name), None)
     if fault is None:
-        names = "\n".join(f"  {fault.name}" for fault in FAULTS)
-        sys.exit(f"there is no fault {name!r}, but:\n{names}")
+        names = [*(fault.name for fault in FAULTS), *_OTHER_FAULTS]
+        sys.exit(f"there is no fault {name!r}, but:\n{_listed(names)}")
     print(f"{fault.name}: {fault.text}")
     print(describe(*fault.hunt(fault.program())))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "\n".join(f"  {name}" for name in names)
 
 
 # -- Tables ----------------------------------------------------------------------------------------

@@ -373,7 +373,7 @@ class JobCase:
 
 
 JOBS_SMALL = [JobCase(1, 1)]
-JOBS_LARGE = [JobCase(1, 2), JobCase(2, 2)]
+JOBS_LARGE = [JobCase(1, 2), JobCase(2, 2)]  # not done at MOST_STATES
 
 
 def follow(case: JobCase, way: Iterable[str]) -> Walked:
