@@ -23,9 +23,9 @@ from p4reduce_lab.switches.embedded import EmbeddedSwitch, TlsPaths, tls_options
 
 _FILES = ("host.pem", "host.key", "hosts-ca.pem")
 _MOST_QUEUED = 192
-"""Frames that all ranks away from a switch have under way to its host's link. They may come at
-once, and a small Ethernet switch holds little more than 128 KB for one link."""
-_LEAST_SLOTS = 32
+"""Frames that all ranks away from a switch have in flight to its host's link. They may come at
+once: 212 KB, where a small Ethernet switch has 256 KiB for all links."""
+_LEAST_SLOTS = 32  # also where that is more than 192 frames, as it is from 7 ranks on
 Offer = Mapping[str, Any]
 
 
@@ -125,7 +125,8 @@ class HostShare:
                 own, self._ports, key_file=key_file, listen=self._listen, tls=tls
             )
         count = sum(map(bool, share.switches))
-        text = f"{count} switches side by side, one on each of {count} hosts, {share.ranks} ranks"
+        text = f"{count} switches side by side" if count > 1 else "one switch"
+        text += f" for {share.ranks} ranks on {len(share.addresses)} hosts"
         serve = self._serve(switches, offers, tls) if share.host == 0 else []
         known = {variables.CONTROLLER: offers[0]["controller"]}
         return Parts(text, switches, serve, known, tls)
@@ -134,7 +135,8 @@ class HostShare:
         self, switches: Mapping[str, EmbeddedSwitch], offers: Sequence[Offer], tls: TlsPaths
     ) -> list[str]:
         share = self._share
-        slots = slots_of_a_job(share.ranks - len(share.here))
+        away = [sum(port.startswith("udp:") for port in offer["ports"]) for offer in offers]
+        slots = slots_of_a_job(max(away))
         listen = str(offers[0]["controller"])
         serve = serve_options(listen, slots=slots, lease=share.lease, tls=tls)
         serve += [*tls_options("--switch-tls", tls), "--ports", f"1-{share.ranks}"]

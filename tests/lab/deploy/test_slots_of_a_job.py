@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from pathlib import Path
+
 import pytest
 from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
-from p4reduce_lab.deploy.share import slots_of_a_job
+from p4reduce_lab.deploy.share import HostShare, NetworkShare, slots_of_a_job
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
 
 BUFFER = 256 << 10  # bytes, that a small Ethernet switch has for all links together
@@ -27,3 +30,28 @@ def test_what_all_send_at_once_fits_into_an_ethernet_switch(away: int) -> None:
 @pytest.mark.parametrize("away", [15, 63])
 def test_the_link_is_kept_busy(away: int) -> None:
     assert slots_of_a_job(away) >= 32
+
+
+@pytest.mark.parametrize(
+    ("ranks", "switches", "slots"),
+    [
+        ([6, 1, 1], ["a", "b", "c"], 32),  # 7 ranks are away from b, and from c
+        ([6, 1, 1], ["a", "", ""], 96),
+        ([8, 1], ["", "b"], 32),
+        ([1, 1], ["a", "b"], 128),
+    ],
+)
+def test_the_switch_with_most_ranks_away_decides(
+    ranks: list[int], switches: list[str], slots: int, tmp_path: Path
+) -> None:
+    ends = list(accumulate(ranks))
+    addresses = [f"127.0.0.{host + 1}" for host in range(len(ranks))]
+    hosts = []
+    for host, end in enumerate(ends):
+        here = range(end - ranks[host], end)
+        directory = tmp_path / f"{host}"
+        directory.mkdir()
+        share = NetworkShare(ends[-1], here, host, addresses, switches)
+        hosts.append(HostShare(share, directory))
+    serve = hosts[0].parts([host.offer() for host in hosts]).serve
+    assert serve[serve.index("--default-slots") + 1] == str(slots)
