@@ -157,7 +157,7 @@ class System:
     def new_job(self) -> str:
         return f"test-{next(self._numbers)}"
 
-    def interface(self, port: int) -> str:
+    def interface(self, port: int | str) -> str:
         return self._switch.interface.format(port=port)
 
     def init(

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from p4reduce.communicator import Communicator
 from p4reduce.errors import LaunchError, P4ReduceError
 from p4reduce.initialize import init
-from p4reduce.job_network import JobNetwork, begin
+from p4reduce.job_network import JobNetwork, begin, named
 from p4reduce.meeting import Exchange, agreed
-from p4reduce.variables import ALL, CONTROLLER, INTERFACE
+from p4reduce.variables import ALL
 
 
 def join_all(
@@ -46,17 +46,19 @@ def join_all(
     comm: Communicator | None = None
 
     def told() -> dict[str, str] | None:
-        given = {name: os.environ[name] for name in ALL if os.environ.get(name)}
-        return given if rank == 0 and CONTROLLER in given and INTERFACE in given else None
+        if rank or not named():
+            return None
+        return {name: os.environ[name] for name in ALL if os.environ.get(name)}
+
+    everybody = agreed(rank, exchange, lambda: [told(), secrets.token_hex(6)])
+    size, (given, token) = len(everybody), everybody[0]
+    job, variables = f"{engine}-{token}", given
 
     def enter() -> None:
         nonlocal comm
         check = None if network is None else network.check
         comm = init(rank, size, job=job, timeout=timeout, network=variables, check=check)
 
-    everybody = agreed(rank, exchange, lambda: [told(), secrets.token_hex(6)])
-    size, (given, token) = len(everybody), everybody[0]
-    job, variables = f"{engine}-{token}", given
     try:
         if given is None:
             started = begin(exchange, rank, size, towards=towards, lease=lease)
