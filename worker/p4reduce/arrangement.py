@@ -43,8 +43,9 @@ def hosts_with_switches(hosts: Sequence[Host], wanted: str = "") -> tuple[int, .
 
     Args:
         hosts: of the job, that of rank 0 first.
-        wanted: "each", "first", or addresses of some of the hosts with commas between them. "":
-            each, or the first where more than 64 ranks take a tree of switches.
+        wanted: "each", which of more than 16 hosts means the first 16; "first"; or names or
+            addresses of some hosts, with commas between them. "": each, or the first where more
+            than 64 ranks take a tree of switches.
 
     Raises:
         ConfigurationError: `wanted` is none of these, or too many hosts or ranks.
@@ -75,12 +76,12 @@ def hosts_with_switches(hosts: Sequence[Host], wanted: str = "") -> tuple[int, .
 
 
 def _is(host: Host, text: str) -> bool:
+    if text == host.name:
+        return True
     try:
-        return bool(host.address) and ipaddress.ip_address(text) == ipaddress.ip_address(
-            host.address
-        )
+        return ipaddress.ip_address(text) == ipaddress.ip_address(host.address)
     except ValueError:
-        return text == host.name
+        return False
 
 
 def _refused(wanted: str, what: str, most: str) -> str:

@@ -114,6 +114,11 @@ def _identity_in(host: str) -> str:
     return more[0] if more else name
 
 
+def addresses_in(host: str) -> list[str]:
+    """Return the addresses in what `this_host` says."""
+    return host.split()[2:]
+
+
 def source_address(where: str) -> str:
     """Return this host's address of the interface that leads to a name or an address.
 

@@ -23,10 +23,11 @@ from typing import Any
 from p4reduce_common.threads import new_thread
 
 from p4reduce import variables
-from p4reduce.arrangement import SWITCHES, Host, hosts_with_switches
+from p4reduce.arrangement import FIRST, SWITCHES, Host, hosts_with_switches
 from p4reduce.errors import ConfigurationError, LaunchError
 from p4reduce.hosts import (
     address_towards,
+    addresses_in,
     given_address,
     identity,
     is_loopback,
@@ -246,7 +247,10 @@ class _Beginning:
         given = {place["switches"] for place in places if place["switches"]}
         if len(given) > 1:
             raise ConfigurationError(f"{SWITCHES} differs among ranks: {', '.join(sorted(given))}")
-        chosen = hosts_with_switches(hosts, "".join(given))
+        wanted = "".join(given)
+        if len(hosts) == 1 and wanted in addresses_in(places[0]["here"]):
+            wanted = FIRST  # no other host needs its address, so it may have none
+        chosen = hosts_with_switches(hosts, wanted)
         if chosen == (0,):
             network = self._on_one(hosts, own, places[0]["lease"])
         else:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import pytest
 from p4reduce import ConfigurationError
-from p4reduce.arrangement import MOST_SWITCHES, Host, hosts_with_switches
+from p4reduce.arrangement import MOST_SWITCHES, SWITCHES, Host, hosts_with_switches
+from p4reduce.hosts import addresses_in, this_host
+from p4reduce.job_network import begin
+from p4reduce.variables import CONTROLLER, INTERFACE
 
 
 def hosts(number: int, ranks: int = 1) -> list[Host]:
@@ -22,6 +25,7 @@ def hosts(number: int, ranks: int = 1) -> list[Host]:
         (1, 4, "", [0]),
         (1, 4, "each", [0]),
         (1, 100, "", [0]),
+        (1, 4, "pc0", [0]),
         (2, 1, "", [0, 1]),
         (3, 8, "", [0, 1, 2]),
         (3, 8, "first", [0]),
@@ -43,10 +47,23 @@ def test_addresses_are_compared_as_addresses() -> None:
     assert hosts_with_switches(pair, "fd00::0002") == (1,)
 
 
+def test_one_host_may_be_named_by_any_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = addresses_in(this_host())
+    if not own:
+        pytest.skip("this host has no address but loopback's")
+    for name in (CONTROLLER, INTERFACE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(SWITCHES, own[-1])
+    started = begin(lambda text: [text], 0, 1)
+    assert started is not None
+    started.network.close()
+
+
 @pytest.mark.parametrize(
     ("number", "ranks", "wanted", "says"),
     [
         (2, 1, "everywhere", "'everywhere' is neither 'each' nor 'first'.* 10.0.0.0, 10.0.0.1"),
+        (1, 1, "10.0.0.9", "no address of a host of this job; they are pc0"),
         (2, 1, "10.0.0.9", "'10.0.0.9' is neither .* no address of a host of this job"),
         (2, 1, "10.0.0.1,", "'' is neither"),
         (2, 33, "each", "the job has 66 ranks, and switches side by side take 64 at most"),
