@@ -562,7 +562,17 @@ class OfDevice(Unreadable):
         return 10, 0  # kDLROCM
 
 
-@pytest.mark.parametrize("array", [OfCuda(), OfDevice()], ids=["CUDA", "ROCm"])
+class NeedsGradient(OfDevice):
+    """As a tensor of torch that is on a GPU and has `requires_grad`."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad")
+
+
+@pytest.mark.parametrize(
+    "array", [OfCuda(), OfDevice(), NeedsGradient()], ids=["CUDA", "ROCm", "needs a gradient"]
+)
 def test_an_array_of_a_device_is_refused_with_what_to_do(system: System, array: Any) -> None:
     def work(comm: p4reduce.Communicator) -> list[int]:
         if comm.rank == 1:

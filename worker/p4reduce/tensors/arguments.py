@@ -78,9 +78,6 @@ def class_of(priority: int | str) -> int:
     return number
 
 
-_HOST = frozenset({1, 3, 11})  # DLPack's kDLCPU, and memory pinned for CUDA and for ROCm
-
-
 def any_array(array: SupportsArray) -> Array:
     """Return an argument as an array of any dtype without Python objects.
 
@@ -103,7 +100,7 @@ def converted(argument: str, value: Any, convert: Callable[[Any], Array] = np.as
         TypeError, ValueError: it cannot be converted. Another exception of the object's own code
             is a TypeError as well: nothing has begun, and the caller can tell by the type.
     """
-    if type(value) is np.ndarray:  # no code but numpy's runs, so an exception comes from outside
+    if type(value) is np.ndarray:
         return value
     try:
         return convert(value)
@@ -130,15 +127,20 @@ def _with_its_method(array: Any) -> Array:
         raise
 
 
+_HOST = frozenset({1, 3, 11})  # DLPack's kDLCPU, and memory pinned for CUDA and for ROCm
+
+
 def _check_on_host(array: Any) -> None:
     """Say what to do with an array of a device, which has no memory that numpy can read.
 
     Raises:
         TypeError: it is one.
     """
-    on_device = hasattr(array, "__cuda_array_interface__")
+    on_device = False
     with suppress(Exception):  # of the object's own code
-        on_device = on_device or array.__dlpack_device__()[0] not in _HOST
+        on_device = array.__dlpack_device__()[0] not in _HOST
+    with suppress(Exception):  # as torch's where a tensor on a GPU needs a gradient
+        on_device = on_device or hasattr(array, "__cuda_array_interface__")
     if on_device:
         raise TypeError(
             f"array of type {type(array).__name__} is in a device's memory: copy it to the host "
