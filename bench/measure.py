@@ -6,13 +6,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import p4reduce
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
+from p4reduce_lab.processes.threads import thread_seconds
 
 T = TypeVar("T")
 
@@ -102,15 +102,9 @@ def bytes_of(comm: p4reduce.Communicator, call: Callable[[], object]) -> tuple[i
     return up, after.bytes_received - before.bytes_received
 
 
-def thread_seconds(process: int | str) -> dict[int, float]:
-    """Return what each thread of a process has computed so far, in seconds."""
-    # In nanoseconds, where stat has hundredths of a second.
-    return {
-        int(task.name): int((task / "schedstat").read_text().split()[0]) / 1e9
-        for task in Path("/proc", str(process), "task").iterdir()
-    }
-
-
 def cpu_seconds(process: int | str) -> float:
     """Return what the threads of a process have computed so far, in seconds."""
-    return sum(thread_seconds(process).values())
+    seconds = thread_seconds(process)
+    if not seconds:
+        raise ProcessLookupError(f"process {process} has ended")
+    return sum(seconds.values())

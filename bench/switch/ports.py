@@ -44,6 +44,7 @@ from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.networks import namespaces
 from p4reduce_lab.networks.veth import OFFLOADS, VethPorts, open_interface
 from p4reduce_lab.processes.rundir import run_directory
+from p4reduce_lab.processes.threads import thread_seconds
 from p4reduce_lab.switches.bmv2 import Bmv2Switch
 from p4reduce_lab.switches.bmv2 import unavailable as bmv2_unavailable
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
@@ -53,7 +54,6 @@ from p4reduce_native.errors import NativeUnavailableError
 from p4reduce_native.library import CSRC
 from p4reduce_native.link import Link, LinkKind, offers
 
-from bench.measure import thread_seconds
 from bench.program import Option, Row, read_options, run, tell
 from bench.switch.job import configure, contribution
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_lab.compare.cells import CompareCase
-from p4reduce_lab.compare.rank import busiest, thread_seconds
+from p4reduce_lab.compare.rank import busiest
 from p4reduce_lab.errors import LabError
+from p4reduce_lab.processes.threads import thread_seconds
 
 AHEAD = 0.03  # seconds from the order to start to the start, for all ranks to be asleep by then
 _SLICE = 0.5  # seconds between two looks at whether the processes are there

@@ -17,17 +17,7 @@ from typing import Any
 from p4reduce_lab.compare.backends import ReduceBackend, backend_of
 from p4reduce_lab.compare.cells import CONTENDERS, CompareCase
 from p4reduce_lab.compare.tensors import is_sum, tensor
-
-
-def thread_seconds(pid: int | str = "self") -> dict[str, float]:
-    """Return the processor seconds of each thread of a process, by id; {} if it has ended."""
-    seconds = {}
-    try:
-        for task in Path("/proc", str(pid), "task").iterdir():
-            seconds[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9
-    except OSError:
-        return {}
-    return seconds
+from p4reduce_lab.processes.threads import thread_seconds
 
 
 def busiest(before: dict[str, float], after: dict[str, float]) -> float:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.processes import tether
 from p4reduce_lab.processes.children import ChildFailedError, Processes
 from p4reduce_lab.processes.rundir import results_directory, run_directory
+from p4reduce_lab.processes.threads import thread_seconds
 
 DEADLINE = 120.0  # seconds; a test fails by it, and passes long before
 
@@ -165,3 +167,27 @@ def test_a_results_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> N
         results_directory(tmp_path / "file" / "under", replace=()),
     ):
         pass
+
+
+def test_threads_that_end_meanwhile_hide_no_others() -> None:
+    done = threading.Event()
+
+    def come_and_go() -> None:
+        while not done.is_set():
+            for one in [threading.Thread(target=int) for _ in range(8)]:
+                one.start()
+
+    coming = threading.Thread(target=come_and_go)
+    coming.start()
+    try:
+        for _ in range(1000):
+            assert str(os.getpid()) in thread_seconds()
+    finally:
+        done.set()
+        coming.join()
+
+
+def test_a_process_that_has_ended_has_no_threads() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert thread_seconds(ended.pid) == {}
