@@ -261,3 +261,12 @@ def test_refused(start_ours: Start, update: int, message: Any, code: str, said: 
     assert (got, said in text) == (code, True), (got, text)
     assert not any(m.HasField("config") for m in client.read(p4rt.MeterEntry()))
     assert client.read(BUILD.entry(MEASURED)) == []
+
+
+@pytest.mark.parametrize("table", [MEASURED, ""], ids=["its table", "all tables"])
+def test_no_read_asks_for_the_meter_of_a_default_entry(start_ours: Start, table: str) -> None:
+    client = start_ours("meters")
+    key = BUILD.entry(table) if table else p4rt.TableEntry()
+    key.is_default_action = True
+    code, text = client.read_refused(p4rt.DirectMeterEntry(table_entry=key))
+    assert (code, text.startswith("default entries")) == ("UNIMPLEMENTED", True), text

@@ -77,7 +77,8 @@ def plan_direct_counter(config: ForwardingConfig, update_type: int, message: Any
 
 def plan_direct_meter(config: ForwardingConfig, update_type: int, message: Any) -> Operation:
     """Return the operation of a `DirectMeterEntry` update."""
-    table = _metered_table(config, message)
+    table = _table(config, message, _METERS)
+    _refuse_default(message)
     only_modify(update_type, f"a direct meter of table '{table.name}'")
     rates = decode_rates(message, f"an entry of table '{table.name}'")
     find = find_entry(config, table, message.table_entry)
@@ -92,8 +93,7 @@ def query_direct_counters(config: ForwardingConfig, message: Any) -> Query:
 def query_direct_meters(config: ForwardingConfig, message: Any) -> Query:
     """Query the rates of one entry, of a table's entries, or of all tables with meters."""
     refuse_counters(message, "a read")
-    if message.table_entry.table_id:
-        _metered_table(config, message)
+    _refuse_default(message)
     return _query(config, message, _METERS)
 
 
@@ -108,11 +108,9 @@ def _table(config: ForwardingConfig, message: Any, kind: _DirectKind) -> TableSp
     return table
 
 
-def _metered_table(config: ForwardingConfig, message: Any) -> TableSpec:
-    table = _table(config, message, _METERS)
+def _refuse_default(message: Any) -> None:
     if message.table_entry.is_default_action:
         raise unsupported("default entries have no direct meter, as in BMv2")
-    return table
 
 
 def _query(config: ForwardingConfig, message: Any, kind: _DirectKind) -> Query:
