@@ -2,7 +2,8 @@
 """The packet replication engine by P4Runtime: multicast groups and clone sessions.
 
 BMv2's server refuses a class of service and a length of clone sessions; here both are accepted.
-Copies are cut to the length. The class is kept and given back, as there are no priority queues.
+Copies are cut to the length. The class is kept and given back, and no more: queues go by what the
+program makes of `priority`, as in simple_switch.
 """
 
 from __future__ import annotations
