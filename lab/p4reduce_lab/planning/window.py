@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many slots may have a contribution under way at once: docs/protocol.md, "Window".
 
-What ranks do is in `csrc/worker/window.c`, which tests compare with this.
+What ranks do is in `csrc/worker/window.c`, which tests compare with this. There a timer that is put
+off ends the doubling, too. The planner's model has no timers.
 """
 
 from __future__ import annotations
@@ -37,8 +38,7 @@ class Window:
     A queue is taken to be standing if the typical round trip is more than 4 times as long as both
     the shortest one and the longest time for which nothing came. The latter distinguishes it from
     ranks that pause: those have results come in bursts, and need as large a window as there is.
-    Losses
-    are only taken for a full queue's if a quarter of this rank's frames were repeated.
+    Losses are only taken for a full queue's if a quarter of this rank's rounds had some.
 
     Args:
         slots: of the job.
@@ -56,11 +56,6 @@ class Window:
         self._troubled = 0
         self._latest = math.inf
         self._silence = 0.0
-
-    @property
-    def limits(self) -> bool:
-        """Whether it uses fewer slots than there are."""
-        return self.size < self._slots
 
     def heard(self, now: float) -> None:
         """Note that the switch has sent something."""

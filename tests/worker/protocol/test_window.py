@@ -71,7 +71,6 @@ def test_it_grows_twofold_to_all_slots() -> None:
     periods = Periods(500)
     assert periods.window.size == INITIAL == 32
     assert [periods.pass_by(0.002) for _ in range(5)] == [64, 128, 256, 500, 500]
-    assert not periods.window.limits
 
 
 def test_it_is_what_takes_the_target_by_the_rate() -> None:
