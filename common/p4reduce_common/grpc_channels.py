@@ -25,6 +25,18 @@ PROXY_ENVIRONMENT = "P4REDUCE_GRPC_PROXY"
 _UNIX = "unix:"
 
 
+def uses_proxy() -> bool:
+    """Return whether channels use the environment's proxy.
+
+    Raises:
+        ValueError: `P4REDUCE_GRPC_PROXY` is neither 0 nor 1.
+    """
+    text = os.environ.get(PROXY_ENVIRONMENT) or "0"
+    if text not in ("0", "1"):
+        raise ValueError(f"{PROXY_ENVIRONMENT}={text!r}: 1 is possible, to use a proxy, or 0")
+    return text == "1"
+
+
 def open_channel(
     address: str,
     credentials: grpc.ChannelCredentials | None = None,
@@ -38,12 +50,12 @@ def open_channel(
         options: of gRPC, added to those of all channels.
 
     Raises:
-        ValueError: the address has no path after "unix:", or a path that gRPC cannot connect to.
+        ValueError: as `uses_proxy`; or the address has no path after "unix:", or a path that gRPC
+            cannot connect to.
     """
     import grpc  # a command that only parses an address starts sooner without it
 
-    uses_proxy = os.environ.get(PROXY_ENVIRONMENT, "0") not in ("", "0")
-    every = [("grpc.enable_http_proxy", int(uses_proxy)), *options]
+    every = [("grpc.enable_http_proxy", int(uses_proxy())), *options]
     if credentials is None:
         return grpc.insecure_channel(target(address), options=every)
     return grpc.secure_channel(target(address), credentials, options=every)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 
 import click
+from p4reduce.errors import ConfigurationError
 from p4reduce_common.command_group import CommandGroup
 from p4reduce_common.output import command
 from p4reduce_native import frame_lanes
@@ -53,6 +54,9 @@ def _run() -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except ConfigurationError as error:  # of the environment
+        click.echo(f"p4reduce-lab: {error}", err=True)
+        return 2
     except LabError as error:
         click.echo(f"p4reduce-lab: {error}", err=True)
         return error.exit_code

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from p4reduce_common.grpc_channels import uses_proxy
 from p4reduce_common.logs import FORMATS, LogFormat, configure
 from p4reduce_common.output import command
 from p4reduce_native.cores import MAX_CORES
@@ -281,6 +282,7 @@ def cli(
         settings.check_ports("--port", "--cpu-port")
         if cores > 1:
             ports_of(settings, cores - 1)
+            uses_proxy()  # for the cores' servers; anything but 0 and 1 is refused
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     configure(log_level, log_format)

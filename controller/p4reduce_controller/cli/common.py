@@ -19,6 +19,7 @@ from p4reduce.control.controller_address import default_address, parse_address
 from p4reduce.control.pem import in_a_file
 from p4reduce.control.tls import OPTIONS, TlsError, TlsFiles
 from p4reduce_common.command_group import CommandGroup
+from p4reduce_common.grpc_channels import uses_proxy
 from rich.console import Console, RenderableType
 
 from p4reduce_controller.terminal.exit_codes import CommandFailure, Exit
@@ -60,6 +61,10 @@ class ControllerGroup(CommandGroup):
     group_class = CommandGroup
 
     def invoke(self, ctx: click.Context) -> Any:
+        try:
+            uses_proxy()
+        except ValueError as error:
+            raise CommandFailure(str(error), Exit.USAGE) from None
         try:
             return super().invoke(ctx)
         except TlsError as error:

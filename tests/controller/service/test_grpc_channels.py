@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,11 +17,15 @@ from pathlib import Path
 
 import grpc
 import pytest
+from click.testing import CliRunner
 from controller_harness import DEADLINE, eventually
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce.control.controller_address import parse_address
+from p4reduce.errors import ConfigurationError
 from p4reduce_common.grpc_channels import open_channel, target
+from p4reduce_controller.cli.command_line import cli as controller
+from p4reduce_switch.cli import cli as switch
 from p4reduce_switch.p4runtime.listen_address import parse_grpc_address
 
 RANK = """
@@ -163,6 +168,21 @@ def test_an_option_turns_the_proxy_on(monkeypatch: pytest.MonkeyPatch, proxy: Pr
     ):
         client.call(client.stub.ListJobs, pb.ListJobsRequest(), timeout=DEADLINE)
     assert proxy.asked[0].startswith(b"CONNECT 192.0.2.7:9560 ")
+
+
+@pytest.mark.parametrize("text", ["no", "false", "off", "2"])
+def test_what_is_neither_0_nor_1_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """It would be taken for "yes"."""
+    monkeypatch.setenv("P4REDUCE_GRPC_PROXY", text)
+    says = f"P4REDUCE_GRPC_PROXY={text!r}: 1 is possible, to use a proxy, or 0"
+    with pytest.raises(ConfigurationError, match=re.escape(says)):
+        ControlClient("192.0.2.7:9560")
+    for command, words in (
+        (controller, ["job", "list"]),
+        (switch, ["--cores=2", "--port=1=unix:p"]),
+    ):
+        result = CliRunner().invoke(command, words)
+        assert (result.exit_code, says in result.output) == (2, True), result.output
 
 
 @pytest.mark.long

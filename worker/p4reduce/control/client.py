@@ -148,8 +148,8 @@ class ControlClient:
     """A connection to the controller at `address`, by default `default_address()`. Thread-safe.
 
     Over TCP it uses TLS if there are `files`; by default they come from the environment. Raises
-    TlsError if they cannot be used, and ConfigurationError in a forked child of a process with
-    such a connection.
+    TlsError if they cannot be used, and ConfigurationError for an address that gRPC cannot take, a
+    wrong `P4REDUCE_GRPC_PROXY`, and in a forked child of a process with such a connection.
     """
 
     def __init__(self, address: str | None = None, files: tls.TlsFiles | None = None) -> None:
@@ -159,7 +159,10 @@ class ControlClient:
         by_tcp = not self.address.startswith("unix:")
         self._tls = (files or tls.TlsFiles.from_environment()) if by_tcp else None
         credentials = None if self._tls is None else self._tls.channel_credentials()
-        self._channel = open_channel(self.address, credentials, _OPTIONS)
+        try:
+            self._channel = open_channel(self.address, credentials, _OPTIONS)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
         _CHANNELS[self._channel] = self.address
         self._stub: ControlStub | None = ControlStub(self._channel)
         self._lock = threading.Lock()
