@@ -90,6 +90,12 @@ def halves() -> None:
     half = comm.stats.bytes_sent - before
     assert half < 0.55 * whole, (half, whole)
     integers = torch.tensor([RANK])
+    before = comm.stats.bytes_sent
+    sums = hvd.grouped_allreduce([integers, own], compression=hvd.Compression.fp16, name="both")
+    near(sums[0], torch.tensor([1]))
+    near(sums[1], right, 5e-3)
+    half = comm.stats.bytes_sent - before
+    assert half < 0.55 * whole, (half, whole)
     near(hvd.allreduce(integers, compression=hvd.Compression.fp16), torch.tensor([1]))
 
 

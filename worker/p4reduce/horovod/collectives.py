@@ -146,14 +146,18 @@ def grouped_allreduce(
     known = operation_of(op, average)
     packed = [compression.compress(tensor) for tensor in tensors]
     precision = getattr(compression, "precision", None)
-    if not all(tensor.dtype.is_floating_point for tensor, _ in packed):
-        precision = None
-    settings = name, known, prescale_factor, postscale_factor, process_set, precision
-    results = _Allreduce.apply(settings, *(tensor for tensor, _ in packed))
-    return [
-        compression.decompress(result, context)
-        for result, (_, context) in zip(results, packed, strict=True)
-    ]
+    everything = range(len(packed))
+    groups: list[tuple[Sequence[int], str | None]] = [(everything, None)]
+    if precision is not None:  # which integers cannot have
+        floats = [n for n in everything if packed[n][0].dtype.is_floating_point]
+        groups = [(floats, precision), (sorted(set(everything).difference(floats)), None)]
+    results: dict[int, torch.Tensor] = {}
+    for numbers, lanes in groups:
+        if numbers:
+            settings = name, known, prescale_factor, postscale_factor, process_set, lanes
+            some = _Allreduce.apply(settings, *(packed[n][0] for n in numbers))
+            results |= zip(numbers, some, strict=True)
+    return [compression.decompress(results[n], packed[n][1]) for n in everything]
 
 
 def grouped_allreduce_(
