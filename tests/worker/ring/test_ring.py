@@ -682,3 +682,10 @@ def test_what_is_no_address_is_named(text: str) -> None:
 def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'192\.0\.2\.1'.*P4REDUCE_RING_ADDRESS"):
         RingListener("192.0.2.1", "")
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0", "0.0.0.0:7", "[::]", "[::]:7", "fe80::1%lo"])
+def test_an_address_that_others_cannot_reach_is_refused(text: str) -> None:
+    says = re.escape(f"cannot listen at {text!r} for the ring: other hosts cannot reach")
+    with pytest.raises(ConfigurationError, match=says + ".*P4REDUCE_RING_ADDRESS"):
+        RingListener(text, "")

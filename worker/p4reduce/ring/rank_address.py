@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import weakref
@@ -29,7 +30,8 @@ class RingListener:
         default: the host if that is not set either.
 
     Raises:
-        ConfigurationError: the address is malformed or not of this machine, or the port is taken.
+        ConfigurationError: the address is malformed or not of this machine, or it means something
+            else elsewhere (0.0.0.0, [::], a scope as in fe80::1%eth0), or the port is taken.
     """
 
     def __init__(self, given: str | None, default: str) -> None:
@@ -37,6 +39,8 @@ class RingListener:
         try:
             host, port = parse_host_port(text, FORM, default=0)
             family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            if "%" in host or ipaddress.ip_address(where[0]).is_unspecified:
+                raise ValueError("other hosts cannot reach this one by that")
             self._socket = socket.create_server(
                 where[:2],
                 family=family,
