@@ -38,7 +38,7 @@ from p4reduce.tensors.plans import CollectivePlan
 from p4reduce.tensors.sparse import SparseArray, SparseBlocks, SparseElements, SparseRows
 from p4reduce.time_left import TimeLeft
 from p4reduce.trace import Trace
-from p4reduce.tracebacks import can_be_short, short
+from p4reduce.tracebacks import log_own, short
 from p4reduce.wire.calls import SUM, Operation, Priority
 from p4reduce.wire.format import MAX_WORLD_SIZE
 
@@ -78,7 +78,7 @@ def _guarded(method: Method) -> Method:
             return method(self, *args, **kwargs)
         except BaseException as error:
             self._dispatcher.left_by(error)
-            if can_be_short(error):
+            if log_own(error):
                 raise error.with_traceback(None) from error.__cause__
             raise
 

@@ -16,10 +16,11 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 log = logging.getLogger(__name__)
 
 
-def can_be_short(error: BaseException) -> bool:
-    """Whether this library raised an error on purpose, so its message is enough.
+def log_own(error: BaseException) -> bool:
+    """Log at level DEBUG where this library raised an error on purpose; return whether it did.
 
-    Where it was raised is then logged at level DEBUG.
+    Then its message is enough, and the caller raises it without its traceback. To do that here
+    would leave a frame more of the library.
     """
     ours = isinstance(error, (P4ReduceError, TypeError, ValueError))
     if not (ours and _is_ours(error.__traceback__)):
@@ -36,7 +37,7 @@ def short(method: Call) -> Call:
         try:
             return method(*args, **kwargs)
         except (P4ReduceError, TypeError, ValueError) as error:
-            if can_be_short(error):
+            if log_own(error):
                 raise error.with_traceback(None) from error.__cause__
             raise
 
