@@ -167,7 +167,8 @@ class Fabric:
     def missing(self, incarnation: int) -> list[str]:
         """Return the entries that the switch lacks of an installed job. Raises SwitchError.
 
-        An entry with other content counts as missing.
+        An entry with other content counts as missing. Stations are left out: they forward hosts'
+        ordinary traffic, and the job's frames need none.
         """
         layout = self._layouts.get(incarnation)
         if layout is None:
