@@ -236,7 +236,7 @@ def _initial_entries(
     return tuple(entries)
 
 
-def _entry_match(field: ir.KeyField, item: Json) -> int | tuple[int, int] | None:
+def _entry_match(field: ir.KeyField, item: Json) -> int | tuple[int, int]:
     def bits(text: str) -> int:
         # p4c writes the numbers of signed fields with their sign.
         value = as_hex(text, "a key")

@@ -67,7 +67,7 @@ def _tests(table: ir.ApplyTable, entry: ir.InitialEntry) -> frozenset[Test]:
     found = set()
     for field, (key, match) in enumerate(zip(table.key, entry.match, strict=True)):
         everything = (1 << key.width) - 1
-        value, mask = match if isinstance(match, tuple) else (match or 0, everything)
+        value, mask = match if isinstance(match, tuple) else (match, everything)
         if mask & everything:
             found.add(Test(field, mask & everything, value & mask & everything))
     return frozenset(found)

@@ -515,7 +515,7 @@ class KeyField:
 class InitialEntry:
     """An entry of the program. `priority` is P4Runtime's: the larger one wins."""
 
-    match: tuple[int | tuple[int, int] | None, ...]
+    match: tuple[int | tuple[int, int], ...]
     priority: int
     action: int
     args: tuple[int, ...]
