@@ -115,11 +115,13 @@ def _sum(context: CContext, calculation: ir.Calculation, valid: str) -> str | No
     """
     if calculation.algorithm != "csum16" or calculation.with_payload:
         return None
-    terms: list[str] = []
     for header, parts in calculation.groups:
-        below = bits = sum(part.width for part in parts)
+        bits = sum(part.width for part in parts)
         if bits % 16 or (header and context.program.headers[header].varbit is not None):
             return None
+    terms: list[str] = []
+    for header, parts in calculation.groups:
+        below = sum(part.width for part in parts)
         group_terms = []
         for part in parts:
             below -= part.width
