@@ -4,7 +4,7 @@
 Each rank has a contribution for each of these slots, as it would send it to the switch. Two of
 them become one by the rules of docs/protocol.md, "What the switch does". So the results are the
 switch's, bit for bit. Overflow is detected at each addition, but in the ring's order instead of
-that of arrival.
+that of arrival. Where the switch adds words of 32 bits alone, sums wrap round, as there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ async def hand_over(links: RingLinks, given: Messages) -> Messages:
 
 
 def _combine(to: Bytes, came: Bytes) -> None:
-    ours, theirs = to.view(_MESSAGE), came.view(_MESSAGE)
+    to, came = to.reshape(-1, MESSAGE_BYTES), came.reshape(-1, MESSAGE_BYTES)
+    ours, theirs = to.view(_MESSAGE)[:, 0], came.view(_MESSAGE)[:, 0]
     differ = np.zeros(len(ours), np.bool_)
     for name in ("tag", "block", "format"):
         differ |= ours[name] != theirs[name]
@@ -65,7 +66,7 @@ def _combine(to: Bytes, came: Bytes) -> None:
     formats = ours["format"]
     for lane_format in map(Format, np.unique(formats).tolist()):
         rows = np.flatnonzero(formats == lane_format)
-        wrapped = _add_lanes(to.reshape(-1, MESSAGE_BYTES), came, rows, lane_format)
+        wrapped = _add_lanes(to, came, rows, lane_format)
         ours["flags"][rows[wrapped]] |= int(Flag.OVERFLOW)
 
 
@@ -74,7 +75,7 @@ def _add_lanes(to: Bytes, came: Bytes, rows: Indices, lane_format: Format) -> np
     if SUMS_WORDS:
         lane_format = Format.WRAP32
     ours = np.ascontiguousarray(to[rows, _LANES])
-    theirs = np.ascontiguousarray(came.reshape(-1, MESSAGE_BYTES)[rows, _LANES])
+    theirs = np.ascontiguousarray(came[rows, _LANES])
     one, other = unpack(ours, lane_format), unpack(theirs, lane_format)
     packed = pack((one + other).astype(lane_type(lane_format)), lane_format)
     to[rows, _LANES] = packed
