@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 
 from p4reduce_switch.debug.breakpoints import parse_breakpoint
@@ -48,13 +49,22 @@ class CommandError(LabError):
     """The command does not exist, or its arguments are wrong."""
 
 
+class StepState(enum.Enum):
+    """What the latest command has made of the step that a lesson proposes."""
+
+    OPEN = enum.auto()
+    TAKEN = enum.auto()
+    LEFT = enum.auto()  # the world has moved on otherwise: nothing is proposed any more
+
+
 class Commands:
     """Executes commands in a world.
 
     Attributes:
         last: the effect of the last released frame.
         finished: the command that the latest one has finished: itself, or a `let` whose frame
-            was held at a breakpoint and has now passed; empty while the switch holds a frame.
+            was held at a breakpoint and has now passed. Empty while the switch holds a frame, and
+            after an error.
     """
 
     def __init__(self, world: LessonWorld) -> None:
@@ -62,6 +72,8 @@ class Commands:
         self.last: FrameStep | None = None
         self.finished = ""
         self._held_by = ""
+        self._is_held = False  # what the latest command let go
+        self._before = world.position
         self._done: dict[str, Callable[..., list[str]]] = {
             "let": self._let,
             "drop": self._drop,
@@ -74,7 +86,7 @@ class Commands:
             "frames": self._frames,
             "show": self._show,
             "ranks": self._ranks,
-            "slots": self._slots,
+            "slots": self.slots,
             "registers": lambda: [f"  {each}" for each in legend()],
             "lines": self._lines,
             "break": self._break,
@@ -92,6 +104,7 @@ class Commands:
             CommandError: there is no such command, or it has other arguments.
             NoSuchFrameError: there is no such frame or rank.
         """
+        self.finished, self._is_held, self._before = "", False, self.world.position
         name, *arguments = text.split()
         if name not in self._done:
             raise CommandError(f"there is no command {name!r}; help lists them")
@@ -104,6 +117,13 @@ class Commands:
         self._note(name, text)
         return said
 
+    def state_of(self, proposed: str) -> StepState:
+        """Return what the latest command has made of a step; `proposed` is that step's command."""
+        if self.finished.split() == proposed.split():
+            return StepState.TAKEN
+        moved = self.world.position != self._before
+        return StepState.LEFT if moved and not self._is_held else StepState.OPEN
+
     def _note(self, name: str, text: str) -> None:
         """Keep which command is finished."""
         held = self.last is not None and self.last.stop is not None
@@ -111,6 +131,7 @@ class Commands:
             self._held_by = text
         self.finished = text
         if name in ("let", "go", "step", "continue"):
+            self._is_held = held
             self.finished = "" if held else (self._held_by or text)
             self._held_by = self._held_by if held else ""
 
@@ -177,7 +198,8 @@ class Commands:
     def _ranks(self) -> list[str]:
         return [f"rank {rank.number}: {rank.state}" for rank in self.world.ranks]
 
-    def _slots(self) -> list[str]:
+    def slots(self) -> list[str]:
+        """Return the slots' registers."""
         said: list[str] = []
         for slot in range(self.world.slots):
             registers = self.world.registers(slot)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import secrets
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.lesson.commands import LEFT_THE_STEPS, Commands
+from p4reduce_lab.lesson.commands import LEFT_THE_STEPS, Commands, StepState
 from p4reduce_lab.lesson.describe import details, legend, line, stopped, values
 from p4reduce_lab.lesson.lessons import LESSONS
 
@@ -35,14 +34,13 @@ _HEADERS = {
 
 
 class LessonRun:
-    """What one browser or several see: a lesson and where it is.
+    """What one browser or several see: a lesson and where it is. Used by the server's one thread.
 
     Args:
         number: of the lesson to begin with, from 1.
     """
 
     def __init__(self, number: int) -> None:
-        self._lock = threading.Lock()
         self._begin(number)
 
     def _begin(self, number: int) -> None:
@@ -55,34 +53,31 @@ class LessonRun:
 
     def do(self, typed: str) -> None:
         """Run a command; the next view shows its result or its error."""
-        with self._lock:
-            name, _, which = typed.partition(" ")
-            if typed == "restart":
-                self._restart(self._number)
-            elif name == "lesson" and which in map(str, range(1, len(LESSONS) + 1)):
-                self._restart(int(which))
-            elif typed == "quit":
-                self._said = [f"> {typed}", "Close this page, and type Ctrl-C in the terminal."]
-            else:
-                self._run(typed)
+        name, _, which = typed.partition(" ")
+        if typed == "restart":
+            self._restart(self._number)
+        elif name == "lesson" and which in map(str, range(1, len(LESSONS) + 1)):
+            self._restart(int(which))
+        elif typed == "quit":
+            self._said = [f"> {typed}", "Close this page, and type Ctrl-C in the terminal."]
+        else:
+            self._run(typed)
 
     def _restart(self, number: int) -> None:
         self._commands.world.close()
         self._begin(number)
 
     def _run(self, typed: str) -> None:
-        before = self._commands.world.position
+        _, _, proposed = self._step()
         try:
-            self._said = [f"> {typed}", *self._commands.do(typed)]
+            said = self._commands.do(typed)
         except LabError as error:
-            self._said = [f"> {typed}", str(error)]
-            return
-        finished, scenes = self._commands.finished, self._lesson.scenes
-        if self._has_left or self._at == len(scenes):
-            return
-        if finished.split() == scenes[self._at].command.split():
+            said = [str(error)]
+        self._said = [f"> {typed}", *said]
+        state = self._commands.state_of(proposed) if proposed else StepState.OPEN
+        if state is StepState.TAKEN:
             self._at += 1
-        elif finished and self._commands.world.position != before:
+        elif state is StepState.LEFT:
             self._has_left = True
 
     def _step(self) -> tuple[str, str, str]:
@@ -97,33 +92,32 @@ class LessonRun:
 
     def view(self) -> dict[str, Any]:
         """All that the page shows."""
-        with self._lock:
-            world = self._commands.world
-            title, text, proposed = self._step()
-            return {
-                "number": self._number,
-                "lessons": [lesson.title for lesson in LESSONS],
-                "about": self._lesson.about,
-                "title": title,
-                "text": text,
-                "proposed": proposed,
-                "said": self._said,
-                "frames": [
-                    {"number": held.number, "line": line(held), "details": details(held)}
-                    for held in world.flying
-                ],
-                "ranks": [
-                    {"number": rank.number, "state": rank.state, "alive": rank.alive}
-                    for rank in world.ranks
-                ],
-                "slots": self._commands.do("slots"),
-                "legend": legend(),
-                "breakpoints": [
-                    {"number": number, "place": place}
-                    for number, place in world.switch.debugger.breakpoints.items()
-                ],
-                "held": self._held(),
-            }
+        world = self._commands.world
+        title, text, proposed = self._step()
+        return {
+            "number": self._number,
+            "lessons": [lesson.title for lesson in LESSONS],
+            "about": self._lesson.about,
+            "title": title,
+            "text": text,
+            "proposed": proposed,
+            "said": self._said,
+            "frames": [
+                {"number": held.number, "line": line(held), "details": details(held)}
+                for held in world.flying
+            ],
+            "ranks": [
+                {"number": rank.number, "state": rank.state, "alive": rank.alive}
+                for rank in world.ranks
+            ],
+            "slots": self._commands.slots(),
+            "legend": legend(),
+            "breakpoints": [
+                {"number": number, "place": place}
+                for number, place in world.switch.debugger.breakpoints.items()
+            ],
+            "held": self._held(),
+        }
 
     def _held(self) -> dict[str, Any] | None:
         """The frame that the switch holds at a breakpoint."""

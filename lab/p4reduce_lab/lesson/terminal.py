@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable
 
 from p4reduce_lab.errors import LabError
-from p4reduce_lab.lesson.commands import LEFT_THE_STEPS, Commands
+from p4reduce_lab.lesson.commands import LEFT_THE_STEPS, Commands, StepState
 from p4reduce_lab.lesson.lessons import LESSONS, Lesson
 
 Ask = Callable[[str], str]
@@ -95,15 +95,15 @@ def _until_done(
             return _PromptEnd.QUIT
         if typed == "restart":
             return _PromptEnd.RESTART
-        before = commands.world.position
-        done = _do(commands, typed or proposed, say)
+        _do(commands, typed or proposed, say)
         if not proposed:
             continue
-        if done and commands.finished.split() == proposed.split():
+        state = commands.state_of(proposed)
+        if state is StepState.TAKEN:
             return _PromptEnd.DONE
         if ask is None:
             raise LabError(f"the lesson's step {proposed!r} cannot be taken")
-        if commands.finished and commands.world.position != before:
+        if state is StepState.LEFT:
             say("")
             for row in LEFT_THE_STEPS:
                 say(row)
@@ -119,15 +119,13 @@ def _asked(ask: Ask, prompt: str) -> str | None:
     return None if typed in _QUIT else typed
 
 
-def _do(commands: Commands, typed: str, say: Callable[[str], None]) -> bool:
+def _do(commands: Commands, typed: str, say: Callable[[str], None]) -> None:
     """Run a command and show its result or its error."""
     if not typed:
-        return False
+        return
     try:
         said = commands.do(typed)
     except LabError as error:
-        say(f"  {error}")
-        return False
+        said = [f"  {error}"]
     for row in said:
         say(row)
-    return True

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("starlette", reason="starlette is not installed")
 
 import uvicorn
+from p4reduce_lab.lesson import commands
 from p4reduce_lab.lesson.lessons import LESSONS
 from p4reduce_lab.lesson.page import LONGEST, LessonRun, make_app
 from starlette.testclient import TestClient
@@ -66,6 +67,15 @@ def test_another_step_leaves_the_lesson() -> None:
         assert view["proposed"] == "let 1"
     assert "Ctrl-C" in do(to, "quit")["said"][-1]
     assert do(to, "lesson 9")["said"][-1].startswith("there is no command 'lesson'")
+
+
+def test_a_command_that_fails_half_way_leaves_the_lesson(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the terminal."""
+    to = client(LessonRun(1))
+    monkeypatch.setattr(commands, "MOST", 1)
+    view = do(to, "go")
+    assert view["said"][-1] == "after 1 frames there are more: frames circulate"
+    assert (view["title"], view["proposed"]) == ("On your own", "")
 
 
 def test_no_other_site_can_click() -> None:
