@@ -21,6 +21,10 @@ from p4reduce_lab.processes.rundir import removed_afterwards
 
 MTU = 1500
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
+_SOL_PACKET = 263
+_PACKET_IGNORE_OUTGOING = 23
+_SO_RCVBUFFORCE = 33
+_ETH_P_ALL = 3
 _free_letters = deque("ghijklmnopqrstuvwxyz")  # not hexadecimal digits
 
 
@@ -33,8 +37,8 @@ def unavailable() -> str | None:
 class VethPorts:
     """Pairs for the ports 1 to `count`, in this process's network namespace, up.
 
-    Each worker's end has an address of its own, 10.77.0.PORT, since workers take theirs from the
-    interface. Offloads are off, since a switch that reads the interface would get frames with
+    Each worker's end has an address of its own, 10.77.0.0 + port, since workers take theirs from
+    the interface. Offloads are off, since a switch that reads the interface would get frames with
     unfinished checksums or several merged into one, and BMv2 loses some of them. IPv6 and ARP are
     off, since the kernel would solicit routers, and answer for any of this machine's addresses.
 
@@ -124,9 +128,3 @@ def open_interface(name: str) -> socket.socket:
             raise OSError(errno.ENODEV, f"there is no interface {name}") from None
         raise
     return opened
-
-
-_SOL_PACKET = 263
-_PACKET_IGNORE_OUTGOING = 23
-_SO_RCVBUFFORCE = 33
-_ETH_P_ALL = 3
