@@ -109,7 +109,10 @@ class PollBackoff:
         return int(self._shared.threshold)
 
     def look(self, *, waited_ns: int = 0, deadline_ns: int = 2**62) -> bool:
-        """Look for frames, long before it is time to. Returns whether it would have slept first."""
+        """Look for frames; the next look is due far in the future, unless a deadline says so.
+
+        Returns whether it would have slept first.
+        """
         self._shared.looked_ns = began = self._now_ns
         self._call("sleep", deadline_ns, self._wake_fd)
         self._now_ns += waited_ns
@@ -172,7 +175,7 @@ def test_the_switch_does_not_sleep_while_other_ports_have_frames(backoff: PollBa
     assert not backoff.look()
 
 
-def test_a_switch_that_is_late_or_is_to_come_back_does_not_sleep(backoff: PollBackoff) -> None:
+def test_a_switch_with_a_deadline_that_has_passed_does_not_sleep(backoff: PollBackoff) -> None:
     stream(backoff)
     assert not backoff.look(deadline_ns=1)
     backoff.take(1)
