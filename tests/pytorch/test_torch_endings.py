@@ -24,7 +24,7 @@ WAYS = (
     "destroy dropped",
     "inference tensors",
     "inference calls",
-)
+)  # as in programs/endings.py
 
 
 def run(program: list[str], size: int, system: TorchSystem, directory: Path) -> dict[str, str]:
