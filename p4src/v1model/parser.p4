@@ -21,12 +21,12 @@ parser PacketParser(packet_in packet,
         transition parse_ethernet;
     }
 
-#define VERIFY_IPV4_CHECKSUM()    // checksums.p4
+#define VERIFY_IPV4_CHECKSUM()    // empty: checksums.p4 does it
 #include "../common/parser.p4"
 
-#ifdef HALVES
-    // A parent's result may be half a block.
     state parse_lanes {
+#ifdef HALVES
+        // A parent's result may be half a block.
         transition select(hdr.agg.kind, hdr.agg.flags) {
             (KIND_RESULT, FLAG_FIRST_HALF &&& FLAG_FIRST_HALF):   parse_first_half;
             (KIND_RESULT, FLAG_SECOND_HALF &&& FLAG_SECOND_HALF): parse_second_half;
@@ -45,11 +45,12 @@ parser PacketParser(packet_in packet,
         packet.extract(hdr.word3);
         transition accept;
     }
+#else
+        transition parse_words;
+    }
+#endif
 
     state parse_words {
-#else
-    state parse_lanes {
-#endif
 #define EXTRACT(N) packet.extract(hdr.word##N);
         EACH_WORD(EXTRACT)
         transition accept;
