@@ -118,7 +118,8 @@ def error_bound(
     - int8: the same with M = 127 // n;
     - int4: the same with M = 7 // n;
 
-    and 1/n of that for the mean. The result's own rounding to its dtype is not included.
+    and 1/n of that for the mean. The result's own rounding to its dtype is not included. Of a mean
+    of float32 or float16 the sum has been rounded to float32 before it is divided.
 
     Args:
         largest: the largest magnitude, on any rank, in the block that the element is in. A block
