@@ -6,7 +6,7 @@ six layers. A layer sleeps as if an accelerator computed, so hosts share this ma
 sums only. All ways take turns in one job, some steps each; DiLoCo goes through whole periods, over
 Gloo by torch's own averager. Shown are medians of the slowest rank's times.
 
-    python -m bench.pytorch.few_hosts [--hosts 2 3] [--rate 1000] [--computing 200 600] [--turns 2]
+    python -m bench.pytorch.few_hosts [--hosts 2 3] [--rate 1000] [--computing 200 600] [--turns 1]
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def main() -> None:
         docs="docs/few-hosts.md",
         hosts=[2, 3],
         rate=Option(1000.0, "of each link, in Mbit/s"),
-        computing=Option([200.0, 600.0], "milliseconds of a step without sums"),
-        turns=2,
+        computing=Option([200.0, 600.0], "milliseconds that a step sleeps"),
+        turns=1,
     )
     rows = []
     for hosts in options.hosts:
@@ -117,7 +117,7 @@ def main() -> None:
                 )[0]
                 medians = [f"{1e3 * statistics.median(times):,.0f} ms" for times in found.values()]
                 rows.append([str(hosts), f"{computing:g} ms", *medians])
-    head = ["hosts", "a step without sums", *found]
+    head = ["hosts", "sleep", *found]
     tell_table(options, DOCS / "few-hosts.md", "steps", head, rows)
 
 
