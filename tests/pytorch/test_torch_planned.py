@@ -95,8 +95,7 @@ def test_the_printed_commands_start(
                 stack.enter_context(shell(network, host, here, environment, before + line))
                 for host, line in enumerate(torchruns)
             ]
-            said = [one.communicate(timeout=DEADLINE)[0] for one in running]
-    assert [one.returncode for one in running] == [0] * HOSTS, "\n".join(said)[-6000:]
+            said = ends_of(running)
     records = [json.loads(line) for text in said for line in text.splitlines() if line[:1] == "{"]
     assert sorted(one["rank"] for one in records) == list(range(HOSTS)), said
     for one in records:
@@ -176,6 +175,20 @@ def shell(
     finally:
         process.kill()
         process.wait()
+
+
+def ends_of(running: list[subprocess.Popen[str]]) -> list[str]:
+    """What lines of all hosts say. The first one that fails is shown: torchrun waits five minutes
+    for one that has failed elsewhere."""
+    end = time.monotonic() + DEADLINE
+    while None in (codes := [one.poll() for one in running]) and time.monotonic() < end:
+        failed = next((host for host, code in enumerate(codes) if code), None)
+        assert failed is None, running[failed].communicate()[0][-6000:]
+        time.sleep(0.1)
+    assert None not in codes, f"{codes} after {DEADLINE} s"
+    said = [one.communicate()[0] for one in running]
+    assert not any(codes), "\n".join(said)[-6000:]
+    return said
 
 
 @contextlib.contextmanager
