@@ -23,6 +23,7 @@ from udp_datagrams import (
     compressed,
     confirmation,
     datagram,
+    ends_of,
     heard,
     joined,
     number_of,
@@ -37,10 +38,8 @@ LANES = bytes(range(256)) * 4
 
 @pytest.fixture
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[Link, socket.socket]]:
-    link, bare = joined(getattr(request, "param", 1472))
-    yield link, bare
-    link.close()
-    bare.close()
+    with ends_of(getattr(request, "param", 1472)) as ends:
+        yield ends
 
 
 def frame(block: int) -> bytes:

@@ -33,6 +33,7 @@ from udp_datagrams import (
     SHORTENED,
     confirmation,
     datagram,
+    ends_of,
     heard,
     joined,
     number_of,
@@ -84,10 +85,8 @@ def result(payload: bytes, **fields: int) -> bytes:
 
 @pytest.fixture
 def bare_end() -> Iterator[tuple[Link, socket.socket]]:
-    link, bare = joined(1472)
-    yield link, bare
-    link.close()
-    bare.close()
+    with ends_of() as ends:
+        yield ends
 
 
 def record_of(

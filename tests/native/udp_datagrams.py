@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from p4reduce_native.link import Link
 from p4reduce_native.udp_handshake import HandshakeResult, never_cut_up
@@ -29,6 +30,15 @@ def joined(size: int) -> tuple[Link, socket.socket]:
     bare.settimeout(SECONDS)
     bare.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
     return Link.over_datagrams(one, HandshakeResult(TOKEN, size, b"", b"")), bare
+
+
+@contextlib.contextmanager
+def ends_of(size: int = 1472) -> Iterator[tuple[Link, socket.socket]]:
+    """The same, closed at the end."""
+    link, bare = joined(size)
+    yield link, bare
+    link.close()
+    bare.close()
 
 
 def datagram(kind: int, body: bytes = b"") -> bytes:

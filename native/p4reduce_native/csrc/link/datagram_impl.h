@@ -11,10 +11,9 @@
 /* A record is a length (LE, 16 bits) and its frame, filled up to a multiple of 4: so the headers behind
  * Ethernet's 14 bytes lie at multiples of 4. */
 #define P4R_RECORD_HEAD 2
-#define P4R_RECORD_COMPRESSED                                                                      \
-    0x8000 /* in the length: the frame's header is compressed, see headers.h */
-#define P4R_RECORD_SHORTENED 0x4000 /* with it: its lanes are shortened, see float_lanes.h */
-#define P4R_MESSAGE_BYTES 65536     /* room for a message, of one datagram or of many */
+#define P4R_RECORD_COMPRESSED 0x8000 /* in the length: the header is compressed, see headers.h */
+#define P4R_RECORD_SHORTENED 0x4000  /* with it: the lanes are shortened, see float_lanes.h */
+#define P4R_MESSAGE_BYTES 65536      /* room for a message, of one datagram or of many */
 #define P4R_UDP_HEAD 12
 /* Bytes that one call can send: a packet's, less IPv4's and UDP's heads. */
 #define P4R_UDP_MOST P4R_LINK_RUN_BYTES
@@ -31,9 +30,8 @@ enum p4r_udp_type {
     P4R_UDP_PING = 1,
     P4R_UDP_PONG = 2,
     P4R_UDP_BYE = 3,
-    P4R_UDP_CONTEXT = 4, /* a number (LE, 16 bits), two zeros and a context, see headers.h */
-    P4R_UDP_CONFIRMED =
-        5, /* the number of a context that is stored, what this end can do, a zero */
+    P4R_UDP_CONTEXT = 4,   /* a number (LE, 16 bits), two zeros and a context, see headers.h */
+    P4R_UDP_CONFIRMED = 5, /* the number of a stored context, what this end can do, a zero */
 };
 #define P4R_UDP_NUMBER 4 /* bytes in front of a context */
 #define P4R_UDP_ABLE_AT 2

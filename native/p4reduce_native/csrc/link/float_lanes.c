@@ -3,31 +3,16 @@
 
 #include <string.h>
 
+#include "common/byte_order.h"
+#include "udp_frame.h"
+
 enum {
     LANES = P4R_PAYLOAD_BYTES / 4,
     MANTISSA_BITS = 24,
     LAST_SHIFT = 7,
     ONE = 127, /* the biased exponent of 1.0f */
     FRACTION_BITS = 23,
-    ETHERTYPE_AT = 12,
-    IPV4_AT = 14,
-    PROTOCOL_AT = 23,
-    SOURCE_PORT_AT = 34,
-    DESTINATION_PORT_AT = 36,
 };
-
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define BIG_32(x) __builtin_bswap32(x)
-#define LITTLE_16(x) (x)
-#else
-#define BIG_32(x) (x)
-#define LITTLE_16(x) __builtin_bswap16(x)
-#endif
-
-static int is_16(const uint8_t *at, uint32_t number)
-{
-    return ((uint32_t)at[0] << 8 | at[1]) == number;
-}
 
 /* Frames of others pass here as well, and nothing of theirs may be rounded. */
 static int has_float_lanes(struct p4r_frame frame)
@@ -36,12 +21,12 @@ static int has_float_lanes(struct p4r_frame frame)
     if (frame.length <= P4R_PAYLOAD_OFFSET || frame.length > P4R_WHOLE_FRAME ||
         (frame.length - P4R_PAYLOAD_OFFSET) % 8 != 0)
         return 0;
-    if (!is_16(bytes + ETHERTYPE_AT, 0x0800) || bytes[IPV4_AT] != 0x45 || bytes[PROTOCOL_AT] != 17)
+    if (!is_plain_udp(bytes, frame.length))
         return 0;
     const uint8_t kind = p4r_get_kind(bytes);
-    const int port_at = kind == P4R_KIND_RESULT ? SOURCE_PORT_AT : DESTINATION_PORT_AT;
+    const int port_at = kind == P4R_KIND_RESULT ? UDP_SOURCE_PORT : UDP_DESTINATION_PORT;
     return (kind == P4R_KIND_CONTRIBUTE || kind == P4R_KIND_RESULT) &&
-           is_16(bytes + port_at, P4R_AGG_PORT) && p4r_get_version(bytes) == P4R_VERSION &&
+           read16(bytes + port_at) == P4R_AGG_PORT && p4r_get_version(bytes) == P4R_VERSION &&
            p4r_get_format(bytes) == P4R_FORMAT_INT32 && p4r_get_tag(bytes) & P4R_FLOAT_LANES;
 }
 
@@ -76,7 +61,7 @@ size_t p4r_float_lanes_shorten(struct p4r_frame frame, uint8_t *shortened)
     for (size_t i = 0; i < count; i++) {
         uint32_t word;
         memcpy(&word, lanes + 4 * i, sizeof word);
-        const int32_t lane = (int32_t)BIG_32(word);
+        const int32_t lane = (int32_t)P4R_BIG32(word);
         const float rounded = (float)lane;
         const int32_t shift = shift_of(rounded);
         const int32_t mantissa = (int32_t)(rounded * power_of_two(-shift));
@@ -91,7 +76,7 @@ size_t p4r_float_lanes_shorten(struct p4r_frame frame, uint8_t *shortened)
         return 0;
     uint8_t *middle = shortened + 2 * count, *last = shortened + 3 * count;
     for (size_t i = 0; i < count; i++) {
-        const uint16_t low = LITTLE_16((uint16_t)mantissas[i]);
+        const uint16_t low = P4R_LITTLE16((uint16_t)mantissas[i]);
         memcpy(shortened + 2 * i, &low, sizeof low);
     }
     for (size_t i = 0; i < count; i++)
@@ -116,11 +101,11 @@ size_t p4r_float_lanes_restore(const uint8_t *shortened, size_t bytes, uint8_t *
     for (size_t i = 0; i < count; i++) {
         uint16_t low;
         memcpy(&low, shortened + 2 * i, sizeof low);
-        const uint32_t unsigned_bits = LITTLE_16(low) | (uint32_t)middle[i] << 16;
+        const uint32_t unsigned_bits = P4R_LITTLE16(low) | (uint32_t)middle[i] << 16;
         const int32_t mantissa =
             (int32_t)unsigned_bits - (int32_t)((uint32_t)(rest[i] & 1) << MANTISSA_BITS);
         const int32_t lane = (int32_t)((float)mantissa * power_of_two(rest[i] >> 1));
-        const uint32_t word = BIG_32((uint32_t)lane);
+        const uint32_t word = P4R_BIG32((uint32_t)lane);
         memcpy(lanes + 4 * i, &word, sizeof word);
     }
     return 4 * count;

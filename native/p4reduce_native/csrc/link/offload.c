@@ -13,6 +13,7 @@
  */
 #include "common/clock.h"
 #include "link_impl.h"
+#include "udp_frame.h"
 #include "vlan.h"
 
 #include <stdlib.h>
@@ -20,16 +21,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define HEADERS 42 /* Ethernet, IPv4 without options, UDP */
-#define ETHER_TYPE 12
-#define IP_HEADER 14
-#define IP_LENGTH 16
-#define IP_FRAGMENT 20
-#define IP_PROTOCOL 23
-#define IP_CHECKSUM 24
-#define UDP_HEADER 34
-#define UDP_LENGTH 38
-#define UDP_CHECKSUM 40
 #define UDP_BYTES 8
 #define IP_UDP_BYTES 28
 #define MOST_BYTES 65535 /* of a packet: what a filter of packet sockets lets through at most */
@@ -85,21 +76,10 @@ static void free_packets(struct p4r_link *link)
     free(link->packets);
 }
 
-static unsigned read16(const uint8_t *bytes) { return (unsigned)bytes[0] << 8 | bytes[1]; }
-
 static void write16(uint8_t *bytes, size_t value)
 {
     bytes[0] = (uint8_t)(value >> 8);
     bytes[1] = (uint8_t)value;
-}
-
-/* Whether it is UDP over IPv4 with a valid length, without options and fragments. */
-static int is_plain_udp(const uint8_t *bytes, size_t length)
-{
-    return length >= HEADERS && read16(bytes + ETHER_TYPE) == 0x0800 && bytes[IP_HEADER] == 0x45 &&
-           (read16(bytes + IP_FRAGMENT) & 0x3FFF) == 0 && bytes[IP_PROTOCOL] == 17 &&
-           read16(bytes + IP_LENGTH) == length - IP_HEADER &&
-           read16(bytes + UDP_LENGTH) == length - UDP_HEADER;
 }
 
 /* One's complement sum of an IPv4 header without options (RFC 1071); 0xFFFF: its checksum is right. */

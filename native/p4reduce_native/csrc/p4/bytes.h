@@ -4,16 +4,7 @@
 #define P4R_P4_BYTES_H
 
 #include "base.h"
-
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define P4R_BIG16(value) __builtin_bswap16(value)
-#define P4R_BIG32(value) __builtin_bswap32(value)
-#define P4R_BIG64(value) __builtin_bswap64(value)
-#else
-#define P4R_BIG16(value) (value)
-#define P4R_BIG32(value) (value)
-#define P4R_BIG64(value) (value)
-#endif
+#include "common/byte_order.h"
 
 P4R_INLINE uint64_t p4r_load16(const uint8_t *from)
 {

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/byte_order.h"
 #include "worker/half.h"
 
 /* Below that a scale or its inverse is beyond float32's normal numbers (quantise.py). */
@@ -58,14 +59,6 @@ static inline void store_double(uint8_t *to, double number) { memcpy(to, &number
 static inline void store_16(uint8_t *to, uint16_t number) { memcpy(to, &number, sizeof number); }
 
 static inline void store_32(uint8_t *to, uint32_t number) { memcpy(to, &number, sizeof number); }
-
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define SWAP_16(x) __builtin_bswap16(x)
-#define SWAP_32(x) __builtin_bswap32(x)
-#else
-#define SWAP_16(x) (x)
-#define SWAP_32(x) (x)
-#endif
 
 /* To nearest, ties to even. Without an instruction for it rint() is a call for each number; the sum
  * with 2^23 (2^52) rounds to whole numbers as well. The sign of a zero does not matter here. */
@@ -115,7 +108,7 @@ static void floats_to_words(const uint8_t *from, float scale, double limit, uint
 
     for (int i = 0; i < 256; i++) {
         float number = nearest_float(within_float(load_float(from + 4 * i) * scale, most));
-        store_32(to + 4 * i, SWAP_32((uint32_t)(int32_t)number));
+        store_32(to + 4 * i, P4R_BIG32((uint32_t)(int32_t)number));
     }
 }
 
@@ -123,7 +116,7 @@ static void floats_to_words_wide(const uint8_t *from, double scale, double limit
 {
     for (int i = 0; i < 256; i++) {
         double number = nearest_double((double)load_float(from + 4 * i) * scale);
-        store_32(to + 4 * i, SWAP_32((uint32_t)(int32_t)within_double(number, limit)));
+        store_32(to + 4 * i, P4R_BIG32((uint32_t)(int32_t)within_double(number, limit)));
     }
 }
 
@@ -131,14 +124,14 @@ static void doubles_to_words(const uint8_t *from, double scale, double limit, ui
 {
     for (int i = 0; i < 256; i++) {
         double number = nearest_double(load_double(from + 8 * i) * scale);
-        store_32(to + 4 * i, SWAP_32((uint32_t)(int32_t)within_double(number, limit)));
+        store_32(to + 4 * i, P4R_BIG32((uint32_t)(int32_t)within_double(number, limit)));
     }
 }
 
 static void words_to_floats(const uint8_t *from, uint32_t count, float factor, uint8_t *to)
 {
     for (size_t i = 0; i < count; i++)
-        store_float(to + 4 * i, (float)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor);
+        store_float(to + 4 * i, (float)(int32_t)P4R_BIG32(load_32(from + 4 * i)) * factor);
 }
 
 /* A sum is a float32 before it is anything else: a link may have rounded it for this rank already, and
@@ -146,7 +139,7 @@ static void words_to_floats(const uint8_t *from, uint32_t count, float factor, u
 static void words_to_floats_wide(const uint8_t *from, uint32_t count, double factor, uint8_t *to)
 {
     for (size_t i = 0; i < count; i++) {
-        float sum = (float)(int32_t)SWAP_32(load_32(from + 4 * i));
+        float sum = (float)(int32_t)P4R_BIG32(load_32(from + 4 * i));
         store_float(to + 4 * i, (float)((double)sum * factor));
     }
 }
@@ -154,7 +147,7 @@ static void words_to_floats_wide(const uint8_t *from, uint32_t count, double fac
 static void words_to_doubles(const uint8_t *from, uint32_t count, double factor, uint8_t *to)
 {
     for (size_t i = 0; i < count; i++)
-        store_double(to + 8 * i, (double)(int32_t)SWAP_32(load_32(from + 4 * i)) * factor);
+        store_double(to + 8 * i, (double)(int32_t)P4R_BIG32(load_32(from + 4 * i)) * factor);
 }
 
 /* -- Narrow lanes, rounded at random ------------------------------------------------------------ */
@@ -254,7 +247,7 @@ static void encode_at_random(const struct p4r_codec *codec, const uint8_t *numbe
     }
     if (codec->lane_bits == 16)
         for (size_t i = 0; i < count; i++)
-            store_16(payload + 2 * i, SWAP_16((uint16_t)fixed[i]));
+            store_16(payload + 2 * i, P4R_BIG16((uint16_t)fixed[i]));
     else if (codec->lane_bits == 8)
         for (size_t i = 0; i < count; i++)
             payload[i] = (uint8_t)fixed[i];
@@ -267,7 +260,7 @@ static void widen(const uint8_t *lanes, uint32_t lane_bits, uint32_t count, int3
 {
     if (lane_bits == 16) {
         for (size_t i = 0; i < count; i++)
-            wide[i] = (int16_t)SWAP_16(load_16(lanes + 2 * i));
+            wide[i] = (int16_t)P4R_BIG16(load_16(lanes + 2 * i));
     } else if (lane_bits == 8) {
         for (size_t i = 0; i < count; i++)
             wide[i] = (int8_t)lanes[i];
@@ -307,10 +300,10 @@ static void swap_bytes(const uint8_t *from, uint32_t lane_bits, uint32_t count, 
 {
     if (lane_bits == 32)
         for (size_t i = 0; i < count; i++)
-            store_32(to + 4 * i, SWAP_32(load_32(from + 4 * i)));
+            store_32(to + 4 * i, P4R_BIG32(load_32(from + 4 * i)));
     else if (lane_bits == 16)
         for (size_t i = 0; i < count; i++)
-            store_16(to + 2 * i, SWAP_16(load_16(from + 2 * i)));
+            store_16(to + 2 * i, P4R_BIG16(load_16(from + 2 * i)));
     else
         memcpy(to, from, count);
 }
@@ -343,7 +336,7 @@ static void lanes_to_words(uint32_t lane_bits, uint8_t *payload)
     uint32_t top = top_bits(lane_bits);
 
     for (size_t i = 0; i < P4R_PAYLOAD_BYTES; i += 4)
-        store_32(payload + i, SWAP_32((SWAP_32(load_32(payload + i)) ^ top) - top));
+        store_32(payload + i, P4R_BIG32((P4R_BIG32(load_32(payload + i)) ^ top) - top));
 }
 
 static void words_to_lanes(uint32_t lane_bits, const uint8_t *words, uint32_t bytes, uint8_t *lanes)
@@ -351,7 +344,7 @@ static void words_to_lanes(uint32_t lane_bits, const uint8_t *words, uint32_t by
     uint32_t top = top_bits(lane_bits);
 
     for (size_t i = 0; i < bytes; i += 4)
-        store_32(lanes + i, SWAP_32((SWAP_32(load_32(words + i)) + top) ^ top));
+        store_32(lanes + i, P4R_BIG32((P4R_BIG32(load_32(words + i)) + top) ^ top));
 }
 
 /* Whether an integer is beyond what the ranks can add up: the switch cannot see that. */
