@@ -178,5 +178,9 @@ def test_no_question_is_left_when_the_interpreter_ends(relay: Relay, client: Any
     failure_of(lambda: arrive(client, 1, 0.0))
     left = set(threading.enumerate()) - before
     assert "p4reduce-store" in {thread.name for thread in left}
-    store.break_off()
+    ours, theirs = socket.socketpair()  # whose peers have no name
+    with ours, theirs:
+        store.break_off()
+        ours.send(b"still open")
+        assert theirs.recv(16) == b"still open"
     assert not any(thread.name == "p4reduce-store" and thread.is_alive() for thread in left)

@@ -123,7 +123,10 @@ def connections() -> Iterator[tuple[int, str | tuple[str, int]]]:
             continue
         finally:
             sock.detach()
-        yield descriptor, peer if isinstance(peer, str) else peer[:2]
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            yield descriptor, peer[:2]
+        elif sock.family == socket.AF_UNIX and isinstance(peer, str):  # bytes: no path
+            yield descriptor, peer
 
 
 def _peer_name(address: str) -> str | tuple[str, int]:

@@ -155,7 +155,7 @@ def break_off() -> None:
     asking = list(_unanswered.items())
     ports = {tcp.port for _, store in asking if (tcp := _by_tcp(store)) is not None}
     for descriptor, peer in connections():
-        if peer[1] in ports:
+        if isinstance(peer, tuple) and peer[1] in ports:
             connection = socket.socket(fileno=descriptor)
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
