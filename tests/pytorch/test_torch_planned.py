@@ -58,6 +58,9 @@ print(json.dumps({{
     "calls": calls,
     "switches": switches if calls else 0,
 }}), flush=True)
+# DDP's reference would keep Gloo's threads until the interpreter has ended. There they may drop the
+# last collective, which needs it: torch 2.13 then aborts, beside load in one process of fifteen.
+del model, optimizer
 dist.destroy_process_group()
 """
 

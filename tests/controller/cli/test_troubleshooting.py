@@ -141,11 +141,12 @@ SAYS_WHAT_IS_RIGHT = re.compile(
     r"|root or cap net raw|call start before|a wider dtype has room|is not a valid value"
     r"|framework numpy|has ….*it has …$|turned off by"
 )
-# What others say that this only passes on: OpenSSL, the kernel.
+# What others say that this only passes on: OpenSSL, the kernel, C++ in torch.
 FOREIGN = {
     "too many open files",
     "unable to get local issuer certificate",
     "your assigned backend p4reduce is not available please use gloo",
+    "terminate called without an active exception",
 }
 
 _PROGRAM = "about the program that this package brings: a bug, met when a controller starts at all"
