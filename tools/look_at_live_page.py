@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 import p4reduce
+from headless_chromium import headless, resized
 from p4reduce.variables import CONTROLLER, INTERFACE
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.system import System
 from p4reduce_lab.topology import LabTopology
-from picture_live_page import headless, resized
 
 TREE = LabTopology.tree(2, 32)
 SIZES = {  # ranks of each job, 64 together

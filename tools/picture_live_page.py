@@ -11,16 +11,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import shutil
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import p4reduce
+from headless_chromium import headless, resized
 from p4reduce.variables import CONTROLLER, INTERFACE
 from p4reduce_lab.choice import choose
 from p4reduce_lab.processes.rundir import run_directory
@@ -81,33 +79,6 @@ def take_picture(url: str, output: Path) -> None:
         time.sleep(WATCHED)
         resized(browser, WIDTH)
         browser.save_screenshot(str(output))
-
-
-@contextlib.contextmanager
-def headless() -> Iterator[Any]:
-    """Debian's Chromium without a screen."""
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
-        options.add_argument(argument)
-    browser = webdriver.Chrome(
-        options=options, service=webdriver.ChromeService(shutil.which("chromedriver"))
-    )
-    try:
-        yield browser
-    finally:
-        browser.quit()
-
-
-def resized(browser: Any, width: int) -> None:
-    """Make the window as wide as that, and as high as the page then is."""
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    size["height"] = browser.execute_script("return document.documentElement.scrollHeight")
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    time.sleep(1.5)  # it draws again each second
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ pytest.importorskip(
 HOSTS = 2
 QUESTION = ["--parameters", "20100", "--compute", "50ms", "--every", "2"]
 TRAIN = """
+import gc
 import json
 import torch
 import torch.distributed as dist
@@ -61,6 +62,7 @@ print(json.dumps({{
 # DDP's reference would keep Gloo's threads until the interpreter has ended. There they may drop the
 # last collective, which needs it: torch 2.13 then aborts, beside load in one process of fifteen.
 del model, optimizer
+gc.collect()
 dist.destroy_process_group()
 """
 

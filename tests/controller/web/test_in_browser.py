@@ -22,6 +22,8 @@ from controller_harness import (
 )
 from p4reduce_controller.settings import Http
 
+from tools.headless_chromium import headless
+
 Start = Callable[..., RunningController]
 
 pytestmark = pytest.mark.browser
@@ -31,18 +33,12 @@ WIDTHS = (400, 800, 1400)
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     """A browser for all tests."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    driver, browser = shutil.which("chromedriver"), shutil.which("chromium")
-    if driver is None or browser is None:
+    pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    if shutil.which("chromedriver") is None or shutil.which("chromium") is None:
         pytest.skip("chromium or chromedriver is not on PATH: apt-get install chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu"):
-        options.add_argument(argument)
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    running.set_script_timeout(DEADLINE)
-    yield running
-    running.quit()
+    with headless() as running:
+        running.set_script_timeout(DEADLINE)
+        yield running
 
 
 def page_of(controller: RunningController) -> str:
