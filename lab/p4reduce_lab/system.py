@@ -118,7 +118,8 @@ class System(Services):
         self.parts = parts_of(self.topology, rows, self._launcher, self._directory, links)
         self.parts.variables[variables.CONTROLLER] = self.controller_address
         serve = self.parts.serve
-        serve += serve_options(self.controller_address, slots=self._first.slots)
+        slots = min(switch.slots for switch in self.parts.switches.values())
+        serve += serve_options(self.controller_address, slots=slots)
         if self._choice.web:
             self.page_address = live_page.free_address()
             serve += ["--http", self.page_address]

@@ -131,7 +131,7 @@ class Link:
         Args:
             sock: SOCK_SEQPACKET.
             offered: the kinds to accept, see `offers`.
-            slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 128.
+            slots: frames in a ring of shared memory, a power of two up to 4,096; 0: 256.
 
         Raises:
             NativeUnavailableError: machine code is not available.

@@ -89,7 +89,7 @@ def test_full_is_neither_loss_nor_error(kind: LinkKind) -> None:
             taken += sent
         assert MESSAGE_FRAMES < taken < len(frames)
         if kind == LinkKind.SHARED:
-            assert taken == 128
+            assert taken == 256
         assert receive_all(switch, taken) == frames[:taken]
         assert send_some(worker, frames[taken : taken + 3]) == 3
         assert receive_all(switch, 3) == frames[taken : taken + 3]

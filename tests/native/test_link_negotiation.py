@@ -182,12 +182,12 @@ def test_old_and_new_workers_at_a_new_switch(switch: DataPlane, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("hello", "answer"),
     [
-        (HELLO, (1, 2, 7)),
-        (b"P4RL\x01\x06\0\0", (1, 2, 7)),  # of a version that knew messages of many frames
-        (b"P4RL\x01\x02\0\0", (1, 0, 7)),
-        (b"P4RL\x01\x00\0\0", (1, 0, 7)),
-        (b"P4RL\x01\xf8\0\0", (1, 0, 7)),  # wishes of a later version only
-        (b"P4RL\x09\xff\1\2\3\4\5\6\7", (1, 2, 7)),  # a later version that says more
+        (HELLO, (1, 2, 8)),
+        (b"P4RL\x01\x06\0\0", (1, 2, 8)),  # of a version that knew messages of many frames
+        (b"P4RL\x01\x02\0\0", (1, 0, 8)),
+        (b"P4RL\x01\x00\0\0", (1, 0, 8)),
+        (b"P4RL\x01\xf8\0\0", (1, 0, 8)),  # wishes of a later version only
+        (b"P4RL\x09\xff\1\2\3\4\5\6\7", (1, 2, 8)),  # a later version that says more
     ],
 )
 def test_answers(hello: bytes, answer: tuple[int, int, int]) -> None:

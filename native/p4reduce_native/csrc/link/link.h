@@ -32,7 +32,7 @@
 #define P4R_LINK_MOST 128  /* most frames that one call gives */
 /* Of a ring, unless asked otherwise: 264 KiB per direction. More than a job has under way at most
  * times would only be more memory to go round in, most of it in no core's cache. */
-#define P4R_LINK_SLOTS 128
+#define P4R_LINK_SLOTS 256
 
 enum p4r_link_kind {
     P4R_LINK_SINGLE = 0,   /* one frame per message, as any peer understands */
