@@ -30,7 +30,7 @@
 #define P4R_LINK_MAX_FRAME 2048
 #define P4R_LINK_FRAMES 64 /* most of one message; every receive has room for them */
 #define P4R_LINK_MOST 128  /* most frames that one call gives */
-/* Of a ring, unless asked otherwise: 264 KiB per direction. More than a job has under way at most
+/* Of a ring, unless asked otherwise: 528 KiB per direction. More than a job has in flight at most
  * times would only be more memory to go round in, most of it in no core's cache. */
 #define P4R_LINK_SLOTS 256
 
