@@ -18,6 +18,15 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 _JOB = "P4REDUCE_JOB"
 
+# How this machine's workers work, whatever the network. Lanes: its switch was started with as many.
+_KEPT = {
+    "P4REDUCE_CACHE_DIR",
+    "P4REDUCE_CFLAGS",
+    "P4REDUCE_FAULTS",
+    "P4REDUCE_LANES",
+    "P4REDUCE_LINK",
+}
+
 
 class LocalNetwork:
     """A switch and its controller for this process, its threads and its children. See `local`.
@@ -136,22 +145,24 @@ def local(
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Let the environment say these P4REDUCE_ variables and no others, while the block runs.
+    """Set these variables while the block runs, and hide all other P4REDUCE_ ones but `_KEPT`.
 
-    What says which rank this process is, is taken out as well: a rank of another job may be the
-    one that starts a network.
+    A launcher's variables of this process's rank are hidden too: a rank of another job may be the
+    one that starts a network. Afterwards all are as before.
     """
-    placed = {
+    of_rank = {
         name
         for one in (*LAUNCHERS, OWN)
         for name in (one.rank_name, one.world_size_name, one.local_rank_name)
     }
-    hidden = {
+    before = {
         name: value
         for name, value in os.environ.items()
-        if name in placed or (name.startswith("P4REDUCE_") and name not in _KEPT)
+        if name in of_rank
+        or name in variables
+        or (name.startswith("P4REDUCE_") and name not in _KEPT)
     }
-    for name in hidden:
+    for name in before:
         del os.environ[name]
     os.environ.update(variables)
     try:
@@ -159,13 +170,4 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in variables:
             os.environ.pop(name, None)
-        os.environ.update(hidden)
-
-
-# How this machine's workers work, whatever the network.
-_KEPT = {
-    "P4REDUCE_CACHE_DIR",
-    "P4REDUCE_CFLAGS",
-    "P4REDUCE_LINK",
-    "P4REDUCE_FAULTS",
-}
+        os.environ.update(before)

@@ -15,6 +15,7 @@ import p4reduce_lab
 import pytest
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, FrameKind
+from p4reduce_lab.local_network import environment
 from scapy.utils import rdpcap
 
 pytest_plugins = ["pytester"]
@@ -58,6 +59,36 @@ def test_a_network_for_threads_children_and_functions(monkeypatch: pytest.Monkey
         )
         thread.join(100)
         assert (got, child.stdout) == ([2], "2\n"), child.stderr
+    assert dict(os.environ) == before
+
+
+def test_children_have_the_lanes_that_the_switch_was_started_with() -> None:
+    rank = "import p4reduce, sys; print(p4reduce.init(int(sys.argv[1]), 2).size)"
+    program = f"""
+import subprocess, sys, p4reduce_lab
+with p4reduce_lab.local(ranks=2):
+    child = [sys.executable, "-c", {rank!r}]
+    ranks = [subprocess.Popen([*child, str(rank)]) for rank in range(2)]
+    sys.exit(any([one.wait() for one in ranks]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "P4REDUCE_LANES": "64"},  # which a process reads once
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "2\n2\n"), done.stderr
+
+
+def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("P4REDUCE_LINK", "single")
+    monkeypatch.setenv("P4REDUCE_JOB", "mine")
+    before = dict(os.environ)
+    with environment({"P4REDUCE_LINK": "batch", "P4REDUCE_INTERFACE": "unix:/port"}):
+        assert os.environ["P4REDUCE_LINK"] == "batch"
+        assert "P4REDUCE_JOB" not in os.environ
     assert dict(os.environ) == before
 
 
