@@ -85,3 +85,14 @@ def test_what_has_to_be_the_same_is_compared(system: System) -> None:
 
     text = "a method: rank 0 has features = 5, rank 2 has 4; all ranks need the same"
     assert set(system.run(4, work)) == {text}
+
+
+def test_numbers_that_differ_in_the_last_digit_are_told_apart(system: System) -> None:
+    def work(comm: p4reduce.Communicator) -> str:
+        settings = {"rate": 1 / 3 if comm.rank else 0.3333333333}
+        with pytest.raises(ValueError, match="need the same") as raised:
+            meet(comm, "a method", None, {}, settings=settings)
+        return str(raised.value)
+
+    text = "rank 0 has rate = 0.3333333333, rank 1 has 0.3333333333333333; all ranks need the same"
+    assert set(system.run(2, work)) == {f"a method: {text}"}

@@ -86,14 +86,15 @@ def meet(
 def _same(method: str, name: str, bits: Facts, shown: npt.NDArray[Any]) -> None:
     if (bits != bits[0]).any():
         other = int(np.flatnonzero(bits != bits[0])[0])
+        # With all their digits: numbers that differ in the last one have to look different.
+        first, its = (repr(shown[rank].item()).removesuffix(".0") for rank in (0, other))
         raise ValueError(
-            f"{method}: rank 0 has {name} = {shown[0]:.10g}, rank {other} has "
-            f"{shown[other]:.10g}; all ranks need the same"
+            f"{method}: rank 0 has {name} = {first}, rank {other} has {its}; all ranks need the same"
         )
 
 
 def checksum(thing: bytes | str) -> int:
-    """Return an integer for any object. It differs if the object differs."""
+    """Return the CRC-32 of bytes, or of a text, by which ranks compare what is long."""
     return zlib.crc32(thing if isinstance(thing, bytes) else thing.encode())
 
 
