@@ -7,6 +7,7 @@ import itertools
 import random
 import re
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -22,6 +23,7 @@ from needed import DEADLINE
 from p4reduce.torch import meeting, presence
 from p4reduce.torch.meeting import exchange_by
 from p4reduce.torch.presence import meet
+from p4reduce.torch.store import FIRST_WARNING
 
 SIZE = 1000
 
@@ -82,6 +84,18 @@ class Clock:
         self.now += seconds
 
 
+def rank_1_comes(store: Any, clock: Clock, at: float) -> Callable[[], None]:
+    """Return a check by which rank 1 of 2 comes at a time, while rank 0 waits for it."""
+
+    def look() -> None:
+        if clock.now >= at and not store.check(["here/came"]):
+            store.set("here/came", "")
+            with suppress(dist.DistNetworkError):
+                meet(store, 1, 2, "", 0.0)
+
+    return look
+
+
 @pytest.mark.parametrize("comes_at", [0.02, 0.3, 2.0])
 def test_two_ranks_know_at_once_that_the_last_one_has_come(
     comes_at: float, monkeypatch: pytest.MonkeyPatch
@@ -89,13 +103,7 @@ def test_two_ranks_know_at_once_that_the_last_one_has_come(
     clock, store = Clock(), dist.HashStore()
     monkeypatch.setattr(presence, "time", clock)
 
-    def look() -> None:
-        if clock.now >= comes_at and not store.check(["here/came"]):
-            store.set("here/came", "")
-            with suppress(dist.DistNetworkError):
-                meet(store, 1, 2, "", 0.0)
-
-    meet(store, 0, 2, "", 60.0, look)
+    meet(store, 0, 2, "", 60.0, rank_1_comes(store, clock, comes_at))
     assert clock.now <= 1.11 * comes_at + 0.01  # two intervals, each a twentieth of what has passed
 
 
@@ -115,6 +123,17 @@ def test_the_log_says_whom_a_rank_waits_for_and_how_long(
         meet(dist.HashStore(), 0, 2, "", 60.0)
     words = r"rank 0 of 2: still waiting for rank 1 after (\d+) of 60 s"
     assert re.findall(words, caplog.text) == ["10", "20", "40"]
+
+
+def test_the_log_names_nobody_where_the_last_rank_has_just_come(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, store = Clock(), dist.HashStore()
+    monkeypatch.setattr(presence, "time", clock)
+
+    look = rank_1_comes(store, clock, FIRST_WARNING)
+    assert meet(store, 0, 2, "word", 60.0, look) == "word"
+    assert caplog.text == ""
 
 
 def test_those_who_do_not_come_are_named_with_few_questions() -> None:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _INTERVALS = (0.005, 0.25)  # seconds between two looks of a rank, shortest and longest
-_OF_WAITED = 0.05  # an interval, of the time waited so far: so much later all know of the last rank
+_OF_WAITED = 0.05  # an interval by the time waited so far: the last rank is noticed so much later
 _LOOKS = 5000.0  # per second, of all ranks of a group: more would keep the store's process busy
 _BITS = 62  # ranks whose presence is in one number of the store, which has 64 bits and a sign
 
@@ -83,7 +83,7 @@ def meet(
         return int(store.add("here", 1))  # how many
 
     def not_here(store: Any) -> list[int]:
-        """A number of the store for every 62 ranks."""
+        """The missing ranks, by a number of the store for every 62."""
         words = [store.add(f"here/{number}", 0) for number in range(-(-size // _BITS))]
         return [rank for rank in range(size) if not words[rank // _BITS] >> rank % _BITS & 1]
 
@@ -101,14 +101,15 @@ def meet(
                 )
             break  # the last one has just come
         if waited >= warn_at:
-            log.warning(
-                "rank %d of %d: still waiting for %s after %.0f of %g s",
-                rank,
-                size,
-                list_ranks(asked(not_here)),
-                waited,
-                timeout,
-            )
+            if missing := asked(not_here):
+                log.warning(
+                    "rank %d of %d: still waiting for %s after %.0f of %g s",
+                    rank,
+                    size,
+                    list_ranks(missing),
+                    waited,
+                    timeout,
+                )
             warn_at *= 2
         time.sleep(min(_interval(waited, size), max(timeout - waited, 0.0)))
         came = asked(lambda store: int(store.add("here", 0)))
