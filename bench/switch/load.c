@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <string.h>
 
+#include "common/byte_order.h"
 #include "common/clock.h"
 #include "link/link.h"
 
@@ -30,8 +31,9 @@ static int send_all(struct p4r_link *link, const struct p4r_frame *frames, int c
     return 0;
 }
 
-/* Frames from one link, waiting for some on any of them; *which says whose. */
-static int next(struct p4r_link **links, int count, int *which, struct p4r_frame *frames)
+/* Receives from the next link after *which that has frames, and waits until one has; *which becomes its
+ * number. */
+static int receive_next(struct p4r_link **links, int count, int *which, struct p4r_frame *frames)
 {
     struct pollfd polls[MOST_LINKS];
     for (;;) {
@@ -63,21 +65,13 @@ int64_t bench_forward(struct p4r_link **links, const uint8_t *frame, uint32_t le
     int64_t total = 0;
     int which = 0;
     do {
-        const int count = next(links + 1, 1, &which, came);
+        const int count = receive_next(links + 1, 1, &which, came);
         const int error = count < 0 ? count : send_all(links[0], again, count);
         if (error < 0)
             return error;
         total += count;
     } while (p4r_now_ns() < end);
     return total;
-}
-
-static uint32_t big_endian(const uint8_t *bytes, int size)
-{
-    uint32_t value = 0;
-    for (int i = 0; i < size; i++)
-        value = value << 8 | bytes[i];
-    return value;
 }
 
 /* Each rank answers each result by its contribution to the slot's next round. `rows` has the
@@ -91,16 +85,21 @@ int64_t bench_contribute(struct p4r_link **links, int ranks, uint8_t *rows, uint
     int64_t total = 0;
     int rank = 0;
     do {
-        const int count = next(links, ranks, &rank, results);
+        const int count = receive_next(links, ranks, &rank, results);
         for (int i = 0; i < count; i++) {
             const uint8_t *result = results[i].bytes;
-            const uint32_t slot = big_endian(result + layout->slot, 2);
-            if ((result[layout->kind] & 0xf) != KIND_RESULT || slot >= slots ||
-                results[i].length != length ||
+            uint16_t slot;
+            uint32_t round;
+            if (results[i].length != length || (result[layout->kind] & 0xf) != KIND_RESULT ||
                 memcmp(result + layout->payload, sum, length - layout->payload) != 0)
                 return -EBADMSG;
+            memcpy(&slot, result + layout->slot, sizeof slot);
+            memcpy(&round, result + layout->round, sizeof round);
+            slot = P4R_BIG16(slot);
+            round = P4R_BIG32(P4R_BIG32(round) + 1);
+            if (slot >= slots)
+                return -EBADMSG;
             uint8_t *own = rows + ((size_t)rank * slots + slot) * length;
-            const uint32_t round = __builtin_bswap32(big_endian(result + layout->round, 4) + 1);
             memcpy(own + layout->round, &round, sizeof round);
             following[i] = (struct p4r_frame){own, length};
         }
