@@ -74,7 +74,7 @@ SHARED = {
     "State": "a page promises it",
     "Statistics": "pages promise both",
 }
-"""Class names that stand more than once."""
+"""Class names that several modules of the packages may have, and why."""
 
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*|[a-z0-9]+")
 TOKEN = re.compile(
@@ -111,7 +111,11 @@ def defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.lineno, node.name
-            case ast.arg(arg=name):
+            case ast.arg(arg=str(name)) | ast.alias(asname=str(name)):
+                yield node.lineno, name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+                yield node.lineno, name
+            case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
                 yield node.lineno, name
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 yield node.lineno, name
