@@ -57,6 +57,11 @@ def number(value: float | None) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.2e}".replace("e+0", "e")
 
 
+def quotient(cost: float | None, other: float | None, digits: int) -> str:
+    """One cost by another, or a dash where one of them was not reached."""
+    return "-" if cost is None or other is None else f"{cost / other:.{digits}f}"
+
+
 def groups(outcomes: list[Outcome]) -> dict[tuple[str, str, bool], list[Outcome]]:
     """By task, link and feedback, in the order of the runs."""
     result: dict[tuple[str, str, bool], list[Outcome]] = {}
@@ -81,7 +86,6 @@ def comparison(outcomes: list[Outcome]) -> str:
     rows = []
     for cat, dense, best in cats(outcomes):
         levels = np.array(cat.trace.levels)
-        ratio = f"{cat.cost / best.cost:.2f}" if best and best.cost and cat.cost else "-"
         rows.append(
             [
                 cat.task,
@@ -92,8 +96,8 @@ def comparison(outcomes: list[Outcome]) -> str:
                 cat.method,
                 f"{number(cat.cost)} ({cat.steps}{'' if cat.cost else ', not reached'})",
                 f"{levels.min()} / {np.median(levels):.0f} / {levels.max()}",
-                f"**{ratio}**",
-                f"{dense.cost / cat.cost:.1f}" if dense.cost and cat.cost else "-",
+                f"**{quotient(cat.cost, best.cost if best else None, 2)}**",
+                quotient(dense.cost, cat.cost, 1),
             ]
         )
     head = ("task", "link", "feedback", "uncompressed", "best fixed (level, steps)", "method",
@@ -103,15 +107,16 @@ def comparison(outcomes: list[Outcome]) -> str:
 
 
 def short_comparison(outcomes: list[Outcome]) -> str:
-    """Cost by that of the best fixed level, and how many times less it is than uncompressed."""
+    """Each run of CAT in a cell: its cost by that of the best fixed level, uncompressed's by its."""
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     columns: dict[str, None] = {}
     for cat, dense, best in cats(outcomes):
         column = cat.link + AGREED * cat.method.endswith(AGREED)
         columns[column] = None
         told = "not reached"
-        if best and best.cost and cat.cost and dense.cost:
-            told = f"{cat.cost / best.cost:.2f}, {dense.cost / cat.cost:.1f}"
+        if cat.cost is not None:
+            by_best = quotient(cat.cost, best.cost if best else None, 2)
+            told = f"{by_best}, {quotient(dense.cost, cat.cost, 1)}"
         key = (cat.task, "yes" if cat.feedback else "no", cat.method.removesuffix(AGREED))
         rows.setdefault(key, {})[column] = told
     cells = [[*key, *(row.get(column, "") for column in columns)] for key, row in rows.items()]

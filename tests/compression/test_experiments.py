@@ -94,3 +94,23 @@ def test_what_there_is_can_be_drawn(cancer: Task, tmp_path: Path) -> None:
     assert (tmp_path / "bits.png").stat().st_size < 400_000
     assert (tmp_path / "levels.png").exists()
     assert not (tmp_path / "none.png").exists(), "there is nothing to draw without feedback"
+
+
+def test_not_reached_is_said_of_the_run_that_did_not_arrive() -> None:
+    import report
+
+    def outcome(method: str, cost: float | None) -> study.Outcome:
+        trace = Trace(levels=[[1] * 4])
+        return study.Outcome("task", "payload", method, True, cost, 1, trace, np.ones(1))
+
+    def cell(uncompressed: float | None, cat: float | None) -> str:
+        names = (study.UNCOMPRESSED, "T = 1", study.CAT)
+        costs = (uncompressed, 8.0, cat)
+        outcomes = [outcome(name, cost) for name, cost in zip(names, costs, strict=True)]
+        return (
+            report.short_comparison(outcomes).splitlines()[-1].split(" | ")[-1].removesuffix(" |")
+        )
+
+    assert cell(40.0, 4.0) == "0.50, 10.0"
+    assert cell(None, 4.0) == "0.50, -"
+    assert cell(40.0, None) == "not reached"
