@@ -21,6 +21,7 @@ from pathlib import Path
 
 import click
 from draw_states import drawn
+from make_share import COMMANDS, contexts
 from nbconvert import MarkdownExporter
 from p4reduce_common.rows import markdown_table, parse_rows
 from p4reduce_lab.explain.messages import table_of
@@ -41,19 +42,12 @@ DEFENCES = ROOT / "tests" / "defences.tsv"
 FROM_CODE = re.compile(
     r"^<!-- (variables|constructs|messages|defences)(?:: ([^>]*))? -->$", re.MULTILINE
 )
-"""A line that a table of the code takes the place of."""
+"""A line whose place a table of the code takes."""
 NOTEBOOK = ".ipynb"
 LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".toml": "toml", ".lua": "lua",
              ".c": "c", ".h": "c", ".p4": "c"}  # fmt: skip
 ALWAYS = ("examples/README.md", "exercises/README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 """What the navigation names outside of docs/."""
-
-COMMANDS = (
-    ("p4reduce-lab", "p4reduce_lab.cli", "commands"),
-    ("p4reduce-controller", "p4reduce_controller.cli.command_line", "cli"),
-    ("p4reduce-switch", "p4reduce_switch.cli", "cli"),
-)
-"""Name, module, and its click command. docs/simple-switch.md has the command that is none."""
 
 API = (
     ("p4reduce", "The worker library"),
@@ -176,23 +170,14 @@ def commands_page() -> str:
         "a page of their own. `make` lists the targets of the repository.",
         "",
     ]
-    for name, module, attribute in COMMANDS:
-        command = getattr(import_module(module), attribute)
-        lines += _help(command, click.Context(command, info_name=name), 2)
+    for program, (module, attribute) in COMMANDS.items():
+        whole = click.Context(getattr(import_module(module), attribute), info_name=program)
+        for context in (whole, *contexts(whole)):
+            context.max_content_width = context.terminal_width = 80  # a column of the site
+            level = "#" * (1 + len(context.command_path.split()))
+            help_text = context.command.get_help(context)
+            lines += [f"{level} {context.command_path}", "", "```text", help_text, "```", ""]
     return "\n".join(lines) + "\n"
-
-
-def _help(command: click.Command, context: click.Context, level: int) -> list[str]:
-    context.max_content_width = context.terminal_width = 80  # a column of the site
-    lines = [f"{'#' * level} {context.command_path}", "", "```text"]
-    lines += [*command.get_help(context).splitlines(), "```", ""]
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            if below is not None and not below.hidden:
-                inner = click.Context(below, parent=context, info_name=name)
-                lines += _help(below, inner, level + 1)
-    return lines
 
 
 def api_page() -> str:
@@ -245,7 +230,7 @@ def defences_table(section: str) -> str:
 
 
 def from_code(text: str) -> str:
-    """A page's text with the tables that the code has: variables, constructs, error messages."""
+    """A page's text, with tables of the code in place of the lines that name them (`FROM_CODE`)."""
 
     def table(match: re.Match[str]) -> str:
         kind, section = match.groups()

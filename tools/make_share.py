@@ -22,7 +22,10 @@ COMMANDS = {
     "p4reduce-controller": ("p4reduce_controller.cli.command_line", "cli"),
     "p4reduce-switch": ("p4reduce_switch.cli", "cli"),
 }
-"""Of each program the module and the name of its click command."""
+"""Of each program the module and the name of its click command.
+
+p4reduce-simple-switch-grpc has BMv2's options and no click command: docs/simple-switch.md has them.
+"""
 
 SHELLS: dict[type[ShellComplete], str] = {
     BashComplete: "bash-completion/completions/{program}",
@@ -58,7 +61,7 @@ def options(context: click.Context) -> Iterator[str]:
 
 
 def contexts(context: click.Context) -> Iterator[click.Context]:
-    """The commands of a group and of its groups."""
+    """The commands of a group and of the groups in it, each with its context; none of a command."""
     group = context.command
     if not isinstance(group, click.Group):
         return
