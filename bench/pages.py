@@ -66,12 +66,6 @@ def _table_of(page: Path, name: str) -> Path | None:
     return None
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def pivot(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],

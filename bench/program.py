@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import describe, machine
 
-from bench.pages import put_text, table
+from bench.pages import put_text
 
 CANNOT_RUN = 77
 """The exit code of a program that cannot run on this machine; it says why on stderr."""
@@ -126,9 +127,9 @@ def tell_table(
     """
     if what is not None:
         print(f"{describe(machine())}\n{what}\n")
-    print(table(head, cells))
+    print(markdown_table(head, cells))
     if options.docs:
-        put_text(page, name, table(head, cells))
+        put_text(page, name, markdown_table(head, cells))
 
 
 def figure_text(value: object) -> str:

@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import described
 
-from bench.pages import put_text, table, text_of
+from bench.pages import put_text, text_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = Path(__file__).resolve().parent / "records"
@@ -44,7 +45,7 @@ class Section:
 
     def markdown(self) -> str:
         """What stands between the markers."""
-        return self.text + (table(self.head, self.rows) if self.head else "")
+        return self.text + (markdown_table(self.head, self.rows) if self.head else "")
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.errors import Interrupted
 from p4reduce_lab.measured.difference import direction
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.processes.foreground import EndedError, raise_on_signals, run_through
 from p4reduce_lab.progress import LongWork
 
-from bench.pages import table
 from bench.program import CANNOT_RUN, figure_text
 from bench.record import ROOT, SITE, Record, Section
 
@@ -153,7 +153,7 @@ def show(benches: Sequence[Bench], reports: Sequence[dict[str, Any]]) -> None:
     """Prints the figures of those that were run as tables."""
     for bench, report in zip(benches, reports, strict=False):
         if "results" in report:
-            print(f"\n{bench.title}\n{table(*_table(report['results']))}")
+            print(f"\n{bench.title}\n{markdown_table(*_table(report['results']))}")
         else:
             ((what, why),) = report.items()
             print(f"\n{bench.title}: {what}: {why}")

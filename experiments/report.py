@@ -13,11 +13,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.plots import in_style, new_figure
 from PIL import Image
 from study import AGREED, BANDWIDTH, CAT, MEMORY_CAT, RADIO, SYSTEM, UNCOMPRESSED, Outcome
-
-from bench.pages import table
 
 WIDTH, DPI = 11.0, 100  # inches, dots an inch: read at the width of a page
 # One colour is one thing in all pictures: a link here, a method in STYLES. Most are Okabe and
@@ -103,11 +102,11 @@ def comparison(outcomes: list[Outcome]) -> str:
     head = ("task", "link", "feedback", "uncompressed", "best fixed (level, steps)", "method",
             "its cost (steps)", "T min / median / max", "CAT / best fixed",
             "uncompressed / CAT")  # fmt: skip
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def short_comparison(outcomes: list[Outcome]) -> str:
-    """Each run of CAT in a cell: its cost by that of the best fixed level, uncompressed's by its."""
+    """A run of CAT in each cell: its cost by the best fixed level's, uncompressed's cost by its."""
     rows: dict[tuple[str, str, str], dict[str, str]] = {}
     columns: dict[str, None] = {}
     for cat, dense, best in cats(outcomes):
@@ -120,7 +119,7 @@ def short_comparison(outcomes: list[Outcome]) -> str:
         key = (cat.task, "yes" if cat.feedback else "no", cat.method.removesuffix(AGREED))
         rows.setdefault(key, {})[column] = told
     cells = [[*key, *(row.get(column, "") for column in columns)] for key, row in rows.items()]
-    return table(["task", "feedback", "method", *columns], cells)
+    return markdown_table(["task", "feedback", "method", *columns], cells)
 
 
 def save(figure: Any, path: Path) -> None:

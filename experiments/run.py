@@ -31,6 +31,7 @@ import report  # noqa: E402
 import study  # noqa: E402
 from over_switch import METHODS, RADIO_METHOD, compressor  # noqa: E402
 from p4reduce.compression import Cat, Compressor, Scheme  # noqa: E402
+from p4reduce_common.rows import markdown_table  # noqa: E402
 from p4reduce_lab.errors import Interrupted  # noqa: E402
 from p4reduce_lab.processes.foreground import raise_on_signals, run_through  # noqa: E402
 from p4reduce_lab.progress import LongWork  # noqa: E402
@@ -38,7 +39,7 @@ from simulate import run as train  # noqa: E402
 from simulate import spent  # noqa: E402
 from tasks import TASKS, Network, Task  # noqa: E402
 
-from bench.pages import DOCS, IMAGES, put_text, table  # noqa: E402
+from bench.pages import DOCS, IMAGES, put_text  # noqa: E402
 from bench.program import Option, read_options, run  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -146,7 +147,7 @@ def accuracies(steps: int, say: Say) -> str:
         )
     head = ("method", "steps", "accuracy by seed (%)", "mean", "difference",
             "payload bits sent per rank")  # fmt: skip
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def schemes(share: float, say: Say) -> str:
@@ -172,7 +173,7 @@ def schemes(share: float, say: Say) -> str:
                 cost = f"{report.number(float(paid[reached - 1]))} ({reached} steps, {level})"
             cells.append(cost)
         rows.append([scheme.value, *cells])
-    return table(["scheme", *(f"{link} (bits)" for link in study.ELEMENT_MODELS)], rows)
+    return markdown_table(["scheme", *(f"{link} (bits)" for link in study.ELEMENT_MODELS)], rows)
 
 
 def over_switch(name: str, steps: int, output: Path, switch: str, say: Say) -> list[dict[str, Any]]:
@@ -216,7 +217,7 @@ def switch_table(name: str, results: list[dict[str, Any]], steps: int) -> str:
     head = ("method", "bytes up per step", "bytes down per step", "fewer bytes", "retransmissions",
             "s at 10 Mbit/s (bytes only)", "s as run", "final loss", "same, summed by numpy",
             "accuracy (%)")  # fmt: skip
-    return f"{results[0]['steps'][-1]} steps of {task.title}:\n\n" + table(head, rows)
+    return f"{results[0]['steps'][-1]} steps of {task.title}:\n\n" + markdown_table(head, rows)
 
 
 def pictures(output: Path, docs: bool) -> None:

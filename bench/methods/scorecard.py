@@ -29,6 +29,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from multiprocessing import get_context
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import describe, machine
 
@@ -36,7 +37,6 @@ from bench.methods.entries import ENTRIES
 from bench.methods.picture import draw
 from bench.methods.single import HEAD, Row, Way, find
 from bench.methods.tasks import tasks
-from bench.pages import table
 from bench.program import Option, read_options, run
 from bench.record import ROOT
 
@@ -108,7 +108,7 @@ def main() -> None:
     print(describe(machine()))
     done = measure(todo, options.seed, ranks, options.most)
     rows = [row for row, _ in done]
-    print(table(HEAD, [row.cells() for row in rows]))
+    print(markdown_table(HEAD, [row.cells() for row in rows]))
     options.output.mkdir(parents=True, exist_ok=True)
     told = json.dumps([asdict(row) for row in rows], indent=1)
     (options.output / "scorecard.json").write_text(told + "\n")

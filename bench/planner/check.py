@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import p4reduce
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.choice import choose
 from p4reduce_lab.compare.cells import ETHERNET, GLOO, P4REDUCE, UDP, CompareCase, CompareCell
 from p4reduce_lab.compare.contenders import machine_seconds
@@ -36,7 +37,7 @@ from p4reduce_lab.planning.network import SWITCHES, PlannedLink
 from p4reduce_lab.planning.schemes import Cluster, by_ring, by_switches
 
 from bench.measure import slowest, timed
-from bench.pages import DOCS, put_text, table
+from bench.pages import DOCS, put_text
 from bench.planner import home
 from bench.program import Option, Row, read_options, run
 from bench.ranks import TIMEOUT, run_ranks
@@ -200,14 +201,14 @@ def main() -> None:
     if options.hosts:
         name = "planner-hosts"
         rows = list(home.measure([float(rate) for rate in options.rates.split(",")], options.turns))
-        shown, said = table(home.HEAD, list(map(home.line, rows))), home.verdict(rows, AIM)
+        shown, said = markdown_table(home.HEAD, list(map(home.line, rows))), home.verdict(rows, AIM)
     else:
         name = "planner-check"
         rows = [
             row for kind in (ETHERNET, UDP) for row in measure_on_shaped_links(kind, options.turns)
         ]
         rows.append(measure_side_by_side(options.turns))
-        shown, said = table(HEAD, list(map(line, rows))), verdict(rows)
+        shown, said = markdown_table(HEAD, list(map(line, rows))), verdict(rows)
     print(f"\n{shown}\n{said}")
     path = options.json or OUTPUT / "check.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,10 +24,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.measured.machine import described, provenance
 
 from bench import program
-from bench.pages import FIGURES, IMAGES, pivot, table
+from bench.pages import FIGURES, IMAGES, pivot
 from bench.program import Option, read_options, some
 from bench.pytorch.accuracy_plot import plot
 from bench.pytorch.over_links import run_over_links
@@ -260,7 +261,7 @@ def main() -> None:
     wanted = options.methods or [name for name, method in METHODS.items() if not method.every]
     report = measure(options, {name: METHODS[name] for name in METHODS if name in wanted})
     rows = results(report["runs"])
-    print(table(HEAD, lines(rows)))
+    print(markdown_table(HEAD, lines(rows)))
     plot(report["runs"], options.json.with_name(PICTURE))
     if options.docs:
         record(report, rows).keep()

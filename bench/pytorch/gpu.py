@@ -29,12 +29,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.measured.machine import describe, machine
 from p4reduce_lab.networks import links
 from p4reduce_lab.units import rate_as_typed
 
-from bench.pages import table
 from bench.program import Option, read_options, run
 from bench.pytorch.over_links import run_over_links
 
@@ -145,7 +145,11 @@ def lines(found: Found, rates: Sequence[float | None]) -> list[str]:
             values = [(figures.get(of, {}).get(what), *form) for of, what, *form in cells]
             numbers = ("–" if one is None else f"{one * f:.{n}f}" for one, f, n in values)
             rows.append([rate_name(rate), shown, *numbers])
-    text += ["", table(HEAD, rows), *aims(found.get(f"p4reduce, {rate_name(rates[0])}", {}))]
+    text += [
+        "",
+        markdown_table(HEAD, rows),
+        *aims(found.get(f"p4reduce, {rate_name(rates[0])}", {})),
+    ]
     return text + [
         f"\n{name} failed: {one['failed']}" for name, one in found.items() if "failed" in one
     ]

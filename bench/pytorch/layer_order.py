@@ -30,12 +30,12 @@ import p4reduce
 import torch
 import torch.distributed as dist
 from p4reduce.torch import LayerOrder, hooks
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.measured.machine import describe, machine
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bench.measure import drawn, in_turns, median_of, timed
-from bench.pages import table
 from bench.program import Option, read_options, run, some
 from bench.pytorch.layers import Layer, meet, run_layers
 from bench.ranks import TIMEOUT
@@ -144,7 +144,7 @@ def told(reports: list[dict[str, Any]]) -> str:
     shares = ", ".join(f"{share:.1%}" for share in repeated)
     return (
         f"computing {computing * 1e3:.0f} ms, communicating {sending * 1e3:.0f} ms\n"
-        + table(["", "a step", "DDP's time over it", "the least over it"], rows)
+        + markdown_table(["", "a step", "DDP's time over it", "the least over it"], rows)
         + f"frames that were sent again, by the number of classes: {shares}"
     )
 

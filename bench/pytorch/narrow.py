@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.measured.machine import described
 
-from bench.pages import pivot, table
+from bench.pages import pivot
 from bench.program import run
 from bench.pytorch.accuracy import BASE, beginning, measure, read, results
 from bench.record import SITE, Record, Section
@@ -72,7 +73,7 @@ def main() -> None:
     options = read(__doc__, OUTPUT, PAGE, ranks=7, seeds=2, models=["cnn"])
     report = measure(options, LANES)
     del report["results"]  # they compare with a base of another name
-    print(table(HEAD, lines(report["runs"])))
+    print(markdown_table(HEAD, lines(report["runs"])))
     if options.docs:
         record(report).keep()
 

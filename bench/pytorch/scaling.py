@@ -25,6 +25,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.compare.cells import ETHERNET, PORT_BYTES
 from p4reduce_lab.measured.machine import described, provenance
 from p4reduce_lab.planning.framing import PlannedTensor
@@ -33,7 +34,6 @@ from p4reduce_lab.planning.schemes import Cluster, by_ring, by_switches
 from p4reduce_lab.planning.training import efficiency, even_step, step_time
 
 from bench import program
-from bench.pages import table
 from bench.program import Option, read_options
 from bench.pytorch.accuracy import beginning, together
 from bench.pytorch.over_links import run_over_links
@@ -231,8 +231,8 @@ def main() -> None:
     options.json.write_text(json.dumps(report, indent=1) + "\n")
     if options.network_only:
         return
-    print(table(GROWN_HEAD, grown_lines(report)))
-    print(table(SHARED_HEAD, shared_lines(report)))
+    print(markdown_table(GROWN_HEAD, grown_lines(report)))
+    print(markdown_table(SHARED_HEAD, shared_lines(report)))
     if options.docs:
         record(report).keep()
 

@@ -19,9 +19,9 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.measured.machine import described
 
-from bench.pages import table
 from bench.program import run
 from bench.pytorch.accuracy import (
     BASE,
@@ -148,8 +148,8 @@ def main() -> None:
 
     options = read(__doc__, OUTPUT, PAGE, methods=list(METHODS))
     report = measure(options, {name: accuracy_rank.METHODS[name] for name in options.methods})
-    print(table(HEAD, lines(report["results"])))
-    print(table(SUMMARY, summary(report["runs"])))
+    print(markdown_table(HEAD, lines(report["results"])))
+    print(markdown_table(SUMMARY, summary(report["runs"])))
     if options.docs:
         record(report).keep()
 

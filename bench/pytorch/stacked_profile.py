@@ -18,9 +18,9 @@ from functools import wraps
 from typing import Any
 from unittest import mock
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.measured.machine import described, provenance
 
-from bench.pages import table
 from bench.program import read_options, run
 from bench.pytorch.over_links import join, run_over_links
 from bench.record import Record, Section
@@ -168,7 +168,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if methods := [one for one in options.methods if KNOWN[one].backend == backend]:
             found = run_over_links(backend, profile, options.ranks, rate, methods=methods, **given)
             rows = [{"rate_mbit": rate, **one} for one in found]
-            print(table(HEAD, lines(rows)), flush=True)
+            print(markdown_table(HEAD, lines(rows)), flush=True)
             yield from rows
 
 
@@ -184,7 +184,7 @@ def main() -> None:
         methods=list(METHODS),
     )
     begun, rows = provenance("torch"), list(measure(options))
-    print(table(HEAD, lines(rows)))
+    print(markdown_table(HEAD, lines(rows)))
     if options.docs:
         text = f"{described(begun)}\n\n"
         section = Section(PAGE, "stacked-profile", text, HEAD, lines(rows))

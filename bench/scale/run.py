@@ -15,10 +15,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from p4reduce_common.rows import markdown_table
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.measured.machine import describe, machine
 
-from bench.pages import DOCS, IMAGES, pivot, put_text, table
+from bench.pages import DOCS, IMAGES, pivot, put_text
 from bench.program import Option, Row, read_options, run
 from bench.record import ROOT
 from bench.scale.cost import Cost, in_turns
@@ -85,7 +86,7 @@ def cells(cost: Cost) -> list[str]:
 
 def tables(costs: Sequence[Cost], found: Sequence[Row]) -> None:
     """Write those of docs/scale.md."""
-    put_text(PAGE, "simulated", table(HEAD, list(map(cells, costs))))
+    put_text(PAGE, "simulated", markdown_table(HEAD, list(map(cells, costs))))
     if found:
         lines = [
             [
@@ -98,7 +99,9 @@ def tables(costs: Sequence[Cost], found: Sequence[Row]) -> None:
         ]
         head = ("tensor", "case", "measured", "model")
         values = {": ms": "measured", ", model": "model"}
-        put_text(PAGE, "scale-measured", table(*pivot(head, lines, ("tensor",), "case", values)))
+        put_text(
+            PAGE, "scale-measured", markdown_table(*pivot(head, lines, ("tensor",), "case", values))
+        )
 
 
 def main() -> None:
