@@ -107,9 +107,10 @@ def test_the_printed_commands_start(
         assert one["size"] == HOSTS
         assert one["weights"] == pytest.approx(records[0]["weights"], rel=1e-6)
         assert one["switches"] == switches
-        assert bool(one["calls"]) is bool(called)
-        if called.endswith("_hook"):
-            assert one["calls"][called] >= 4
+        if called:
+            assert one["calls"][called] >= 4 // every
+        else:
+            assert one["calls"] == {}
 
 
 def planned(
