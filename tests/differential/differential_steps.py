@@ -20,7 +20,7 @@ from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import NO_BLOCK, Flag, Format, FrameKind
 from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
 from packet_jobs import TAG, Job, lane_limits, lane_type
-from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH
+from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH, station
 from packet_tree_jobs import PartialJob, from_parent
 from scapy.fields import Field
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -74,10 +74,7 @@ def set_up(shapes: tuple[JobShape, ...]) -> Scene:
         base = jobs[-1].base if shape.same_slots and jobs else None
         jobs.append(_job(shape, base))
     before: list[TableRow | MulticastGroup] = [row for job in jobs for row in job.rows()]
-    before += [
-        TableRow("bridge", {"dst_mac": int(mac.replace(":", ""), 16)}, "forward", {"port": port})
-        for mac, port in STATIONS.items()
-    ]
+    before += [station(mac, port) for mac, port in STATIONS.items()]
     return Scene(jobs, shapes, before, dict.fromkeys(range(len(before)), True))
 
 

@@ -17,6 +17,7 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, FrameKind
 from p4reduce_controller.fabric.layout import own_addresses
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_lab import LocalNetwork
 from p4reduce_lab.lesson.traced import TracedSwitch
 
@@ -99,10 +100,8 @@ def test_a_counter_of_what_ranks_repeat(tmp_path: Path) -> None:
     finally:
         sys.path.pop(0)
     compile_program(tmp_path / "compiled", sources, ["p4reduce"])
-    address = int.from_bytes(bytes(map(int, SWITCH.ip.split("."))), "big")
-    mac = int(SWITCH.mac.replace(":", ""), 16)
     program = (tmp_path / "compiled" / "p4reduce.json").read_bytes()
-    switch = TracedSwitch(program, 255, own_addresses(address, mac))
+    switch = TracedSwitch(program, 255, own_addresses(parse_ip(SWITCH.ip), parse_mac(SWITCH.mac)))
     for flags in (0, Flag.RETRANSMISSION):
         switch.process(3, wire.template(RANK, SWITCH, Aggregation(job=7, flags=int(flags))))
     assert switch.pipeline.counters["repeated"].packets[3] == 1

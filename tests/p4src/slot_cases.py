@@ -13,6 +13,7 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, FrameKind
 from p4reduce_controller.fabric.outcome import FrameOutcome
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_switch.pipeline import Pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import TableEntry
@@ -235,20 +236,22 @@ class Switch:
         self._pipeline.multicast.insert(FULL, everybody)
         self._pipeline.multicast.insert(UP, [Replica(PARENT_PORT, PARENT_PORT)])
         tables = self._pipeline.tables
-        mac = int(SWITCH.mac.replace(":", ""), 16)
-        tables["own_address"].insert(TableEntry((ip(SWITCH),), 0, "is_own", (mac,)))
+        mac = parse_mac(SWITCH.mac)
+        tables["own_address"].insert(TableEntry((parse_ip(SWITCH.ip),), 0, "is_own", (mac,)))
         for number, rank in enumerate(RANKS[:ranks]):
             grant: tuple[int, ...] = (1 << number, everyone, 0, slots, FULL, HALVES)
             action = "grant"
             if below:
                 grant, action = (*grant, UP), "grant_partial"
-            key = (number + 1, ip(rank), JOB, number)
+            key = (number + 1, parse_ip(rank.ip), JOB, number)
             tables["admission"].insert(TableEntry(key, 0, action, grant))
-            copy = TableEntry((number + 1,), 0, "whole", (mac, ip(rank), rank.udp_port, number))
+            copy = TableEntry(
+                (number + 1,), 0, "whole", (mac, parse_ip(rank.ip), rank.udp_port, number)
+            )
             tables["delivery"].insert(copy)
         if below:
-            key = (PARENT_PORT, ip(PARENT), JOB, CHILD)
-            up = (mac, ip(PARENT), PARENT.udp_port, CHILD)
+            key = (PARENT_PORT, parse_ip(PARENT.ip), JOB, CHILD)
+            up = (mac, parse_ip(PARENT.ip), PARENT.udp_port, CHILD)
             tables["delivery"].insert(TableEntry((PARENT_PORT,), 0, "whole", up))
             tables["uplink"].insert(TableEntry(key, 0, "pass_down", (everyone, 0, slots, FULL)))
 
@@ -272,10 +275,6 @@ class Switch:
             if new > old
         )
         return FrameOutcome(found), out
-
-
-def ip(at: wire.Endpoint) -> int:
-    return int.from_bytes(bytes(map(int, at.ip.split("."))), "big")
 
 
 @cache

@@ -16,7 +16,8 @@ from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, Format, FrameKind
 from p4reduce.wire.lanes import pack
 from p4reduce_controller.fabric.schema import MulticastGroup, TableRow
-from packet_testbed import PORTS, SWITCH, Testbed, number
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
+from packet_testbed import PORTS, SWITCH, Testbed
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
@@ -100,8 +101,8 @@ class Job:
         rows: list[TableRow | MulticastGroup] = []
         for rank, replicas in zip(self.ranks, self.replicas, strict=True):
             address = {
-                "mac": int(rank.at.mac.replace(":", ""), 16),
-                "ip": number(rank.at.ip),
+                "mac": parse_mac(rank.at.mac),
+                "ip": parse_ip(rank.at.ip),
                 "udp_port": rank.at.udp_port,
                 "rank": rank.number,
             }
@@ -129,7 +130,7 @@ class Job:
             "admission",
             {
                 "ingress_port": rank.port,
-                "src_ip": number(rank.at.ip),
+                "src_ip": parse_ip(rank.at.ip),
                 "job": self.id,
                 "rank": rank.number,
             },

@@ -26,6 +26,7 @@ from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.fabric.p4client import PacketIn, StreamEnded, SwitchClient
 from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Update
 from p4reduce_controller.values.counts import CounterValue
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_lab.networks.veth import open_interface
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches import bmv2
@@ -128,8 +129,7 @@ class Testbed:
         self.switch = switch
         self.client = SwitchClient.connect(switch.grpc_address, 1, 1)
         self.client.set_pipeline(load_program())
-        mac = int(SWITCH.mac.replace(":", ""), 16)
-        self.insert(own_addresses(number(SWITCH.ip), mac))
+        self.insert(own_addresses(parse_ip(SWITCH.ip), parse_mac(SWITCH.mac)))
         flood = MulticastGroup(FLOOD_GROUP, tuple((port, 0) for port in PORTS))
         self.client.write([Update(Op.INSERT, flood)])
         self.links = {port: link(interface.format(port=port)) for port in PORTS}
@@ -217,7 +217,7 @@ class Testbed:
         self._gather({port: {_answer(serial)}}, set(), seen)
 
     def pour(self, port: int, frames: Sequence[bytes]) -> Seen:
-        """Send frames of which no answer is awaited: what is counted once all were in ingress."""
+        """Send frames whose answers nobody awaits. Return what ingress has counted."""
         seen = Seen()
         for start in range(0, len(frames), CHUNK):
             for frame in frames[start : start + CHUNK]:
@@ -398,15 +398,9 @@ def _hello(serial: int) -> bytes:
 # -- Helpers ---------------------------------------------------------------------------------------
 
 
-def number(address: str) -> int:
-    """An IPv4 address as a number."""
-    return int.from_bytes(socket.inet_aton(address), "big")
-
-
 def station(mac: str, port: int) -> TableRow:
     """The entry by which frames to a station go out of its port."""
-    match = {"dst_mac": int(mac.replace(":", ""), 16)}
-    return TableRow("bridge", match, "forward", {"port": port})
+    return TableRow("bridge", {"dst_mac": parse_mac(mac)}, "forward", {"port": port})
 
 
 def flooded(frame: bytes, port: int) -> dict[int, list[bytes]]:

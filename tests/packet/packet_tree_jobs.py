@@ -9,8 +9,9 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, FrameKind
 from p4reduce_controller.fabric.schema import MulticastGroup, TableRow
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from packet_jobs import GROUPS, REPLICAS, TAG, Job, Jobs, Lanes, Rank, answer, encode
-from packet_testbed import PORTS, SWITCH, Testbed, number
+from packet_testbed import PORTS, SWITCH, Testbed
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
@@ -41,14 +42,14 @@ class PartialJob(Job):
 
     def rows(self) -> list[TableRow | MulticastGroup]:
         address = {
-            "mac": int(PARENT.at.mac.replace(":", ""), 16),
-            "ip": number(PARENT.at.ip),
+            "mac": parse_mac(PARENT.at.mac),
+            "ip": parse_ip(PARENT.at.ip),
             "udp_port": PARENT.at.udp_port,
             "rank": PARENT.number,
         }
         match = {
             "ingress_port": PARENT.port,
-            "src_ip": number(PARENT.at.ip),
+            "src_ip": parse_ip(PARENT.at.ip),
             "job": self.id,
             "rank": CHILD,
         }

@@ -12,8 +12,9 @@ from p4reduce.wire import format as wire
 from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag
 from p4reduce_controller.fabric.outcome import FrameOutcome
+from p4reduce_controller.values.mac_ip import parse_ip
 from packet_jobs import Job, Jobs, constant
-from packet_testbed import PORTS, SWITCH, Testbed, number
+from packet_testbed import PORTS, SWITCH, Testbed
 from scapy.layers.inet import IP, UDP, IPOption_NOP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
@@ -347,7 +348,7 @@ def test_what_each_rank_sent_is_counted(bed: Testbed, jobs: Jobs) -> None:
     bed.exchange([job.send(1, constant(1), job=0xDEAD), job.send(1, constant(1), kind=7)])
     bare, whole = wire.EMPTY_FRAME_BYTES, wire.PAYLOAD_FRAME_BYTES
     for rank, (frames, size) in enumerate([(3, whole + 2 * bare), (2, bare + whole)]):
-        source = number(job.ranks[rank].at.ip)
+        source = parse_ip(job.ranks[rank].at.ip)
         counts = bed.counts("admission", job=job.id, rank=rank, src_ip=source)
         assert (counts.frames, counts.bytes) == (frames, size)
 
@@ -355,4 +356,4 @@ def test_what_each_rank_sent_is_counted(bed: Testbed, jobs: Jobs) -> None:
 def test_own_address_is_the_switch_only(bed: Testbed) -> None:
     """What the other tests rely on."""
     rows = bed.client.read_table("own_address")
-    assert [row.match["ip"] for row in rows] == [number(SWITCH.ip)]
+    assert [row.match["ip"] for row in rows] == [parse_ip(SWITCH.ip)]

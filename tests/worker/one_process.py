@@ -13,6 +13,7 @@ from p4reduce.reference import ReferenceMachine
 from p4reduce.tensors.continuing import MESSAGE_BYTES, Continuation, words_of
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_switch.pipeline_choice import load_pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import TableEntry
@@ -93,11 +94,11 @@ class OneProcess:
         self._job += 1
         self._pipeline = load_pipeline(CONFIG.read_bytes())
         tables = self._pipeline.tables
-        switch_mac = int(SWITCH.mac.replace(":", ""), 16)
-        tables["own_address"].insert(TableEntry((_number(SWITCH.ip),), 0, "is_own", (switch_mac,)))
+        switch_mac = parse_mac(SWITCH.mac)
+        tables["own_address"].insert(TableEntry((parse_ip(SWITCH.ip),), 0, "is_own", (switch_mac,)))
         for rank in range(self.world_size):
             here = endpoint(rank)
-            mac, ip = int(here.mac.replace(":", ""), 16), _number(here.ip)
+            mac, ip = parse_mac(here.mac), parse_ip(here.ip)
             key = (rank + 1, ip, self._job, rank)
             grant = (1 << rank, (1 << self.world_size) - 1, 0, self.slots)
             groups = (FULL_GROUP, HALVES_GROUP)
@@ -179,10 +180,3 @@ class _Reference(ReferenceMachine):
 
     def expire(self, now: float) -> None:
         self.tick(now)
-
-
-def _number(ip: str) -> int:
-    number = 0
-    for part in ip.split("."):
-        number = number << 8 | int(part)
-    return number

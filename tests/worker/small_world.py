@@ -12,13 +12,14 @@ import threading
 from typing import Any, cast
 
 from connected import Connected, pair_of_ends
-from one_process import CONFIG, FULL_GROUP, HALVES_GROUP, SWITCH, _number, endpoint
+from one_process import CONFIG, FULL_GROUP, HALVES_GROUP, SWITCH, endpoint
 from p4reduce.communicator import Communicator
 from p4reduce.control import control_pb2 as pb
 from p4reduce.options import CommunicatorOptions
 from p4reduce.session.job_client import JobClient, JoinedJob, Member
 from p4reduce.session.port import PortShare, WorkerPort
 from p4reduce.session.session import Session, SessionSettings
+from p4reduce_controller.values.mac_ip import parse_ip, parse_mac
 from p4reduce_switch.pipeline_choice import load_pipeline
 from p4reduce_switch.state.multicast import Replica
 from p4reduce_switch.state.tables import TableEntry
@@ -39,13 +40,13 @@ class Switch:
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self._pipeline = load_pipeline(CONFIG.read_bytes())
-        own = int(SWITCH.mac.replace(":", ""), 16)
-        self._insert("own_address", (_number(SWITCH.ip),), "is_own", (own,))
+        own = parse_mac(SWITCH.mac)
+        self._insert("own_address", (parse_ip(SWITCH.ip),), "is_own", (own,))
         ranks = range(world_size)
         self._endpoints = [endpoint(rank) for rank in ranks]
         for rank, here in enumerate(self._endpoints):
-            mac = int(here.mac.replace(":", ""), 16)
-            address = (mac, _number(here.ip), here.udp_port, rank)
+            mac = parse_mac(here.mac)
+            address = (mac, parse_ip(here.ip), here.udp_port, rank)
             for part, action in enumerate(("whole", "first_half", "second_half")):
                 self._insert("delivery", (3 * rank + part + 1,), action, address)
         wholes = [Replica(rank + 1, 3 * rank + 1) for rank in ranks]
@@ -73,7 +74,7 @@ class Switch:
                 port.close()
             self._ports = [mine for _, mine in pairs]
             for rank, here in enumerate(self._endpoints):
-                key = (rank + 1, _number(here.ip), job, rank)
+                key = (rank + 1, parse_ip(here.ip), job, rank)
                 grant = (1 << rank, (1 << world) - 1, 0, SLOTS, FULL_GROUP, HALVES_GROUP)
                 self._insert("admission", key, "grant", grant)
         self._wake.send(b"x")
