@@ -152,12 +152,12 @@ def allreduce(home: Home, place: str, lanes: Lanes, numbers: int) -> HomeEstimat
         own, share = len(host.ranks), shares.get(number, 0.0)
         # To the other switches from the ranks here, and from this one to the ranks elsewhere.
         frames.append(blocks * (own * (1 - share) + (ranks - own) * share))
-        switches.append(share * blocks * ranks * (cost.contribution + cost.copy))
+        switches.append(share * blocks * ranks * cost.per_child)
         cores.append(own * rank + switches[-1])
     wire = max(frames) * home.link.seconds(octets)
     if place == SPARE:
         frames.append(blocks * ranks)
-        switches.append(blocks * ranks * (cost.contribution + cost.copy))
+        switches.append(blocks * ranks * cost.per_child)
         wire = max(wire, frames[-1] * home.spare.seconds(octets))
     # A switch is a thread, and so is what sends and receives the blocks of a rank.
     busy = max(max(cores) / home.cores, rank, max(switches))

@@ -73,6 +73,11 @@ class SwitchCost:
         """Bytes of a frame of float32, from the Ethernet header on."""
         return frame_bytes(self.lanes) - self.spared
 
+    @property
+    def per_child(self) -> float:
+        """Seconds for a child's contribution, and for the copy of the result that it gets."""
+        return self.contribution + self.copy
+
 
 SWITCHES = {
     "hardware": SwitchCost("a switch at line rate"),
@@ -164,8 +169,7 @@ class PlannedNetwork:
         """Seconds from a contribution to its result while nothing queues, without lanes' bytes."""
         delay = sum(2 * link.delay for link in self.links)
         delay += 2 * self.trunk.delay * len(self.fanouts) if self.trunk else 0.0
-        each = self.switch.contribution + self.switch.copy
-        return delay + self.host + sum(self.fanouts) * each
+        return delay + self.host + sum(self.fanouts) * self.switch.per_child
 
 
 def tree_fanouts(ranks: int, fanout: int = LARGEST_FANOUT) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # it takes numpy, for which a launcher of switches need not w
     from p4reduce_lab.planning.schemes import Cluster
 
 _LEAST_SLOTS = 32
-"""The default of a job; fewer only save memory in the switch."""
+"""What a job gets that does not ask; fewer only save memory in the switch."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,9 @@ def frame_rate(network: PlannedNetwork) -> tuple[float, str]:
         limits.append((trunk, "interfaces of the switches' machines"))
     top = len(network.fanouts) - 1
     for level, fanout in enumerate(network.fanouts):
-        # What a switch below the root takes and gives besides: one frame up and one result down.
-        up = 0.0 if level == top else switch.contribution + switch.copy
-        busy = fanout * (switch.contribution + switch.copy) + up
-        limits.append((busy, "the switches' cores"))
+        # A switch below the root also sends a frame up and gets a result, as much work as a child.
+        served = fanout if level == top else fanout + 1
+        limits.append((served * switch.per_child, "the switches' cores"))
     limits.append((network.host * network.planes, "the ranks' progress threads"))
     seconds, name = max(limits, key=lambda limit: limit[0])
     return 1 / seconds, name
@@ -83,11 +82,14 @@ def switches_for_line_rate(cluster: Cluster) -> int:
 
     Each takes an equal share of the blocks. Zou et al. (2017) have the same rule for parameter
     servers: as many as it takes for their bandwidth together to be that of all workers.
+
+    Raises:
+        ValueError: more ranks than a switch has children.
     """
     if cluster.ranks > LARGEST_FANOUT:
         raise ValueError(f"{cluster.ranks} ranks are more than a switch's {LARGEST_FANOUT}")
     frame = cluster.port_link.seconds(cluster.switch.frame)
-    busy = cluster.ranks * (cluster.switch.contribution + cluster.switch.copy)
+    busy = cluster.ranks * cluster.switch.per_child
     if cluster.port_trunk is not None:
         busy = max(busy, cluster.ranks * cluster.port_trunk.seconds(cluster.switch.frame))
     return max(1, math.ceil(busy / frame - 1e-9))
@@ -100,17 +102,20 @@ def switches_for_an_interface(link: PlannedLink, switch: SwitchCost) -> int:
     and takes a core of one of the switches meanwhile.
     """
     frame = link.seconds(switch.frame)
-    return max(1, math.ceil((switch.contribution + switch.copy) / frame - 1e-9))
+    return max(1, math.ceil(switch.per_child / frame - 1e-9))
 
 
 def fanout_for_line_rate(cluster: Cluster) -> int:
     """Return how many children a switch can have without being the limit, 2 to 64.
 
     A switch in the middle of a tree takes its children's frames, sends one up, takes its result and
-    sends a copy to each child.
+    sends a copy to each child. Where all of this crosses one interface (`trunk`), any number is too
+    many, and the least is returned.
     """
-    each = cluster.switch.contribution + cluster.switch.copy
-    if cluster.trunk is not None or each == 0:
-        return 2 if cluster.trunk is not None else LARGEST_FANOUT
-    children = math.floor(cluster.port_link.seconds(cluster.switch.frame) / each + 1e-9) - 1
-    return min(max(children, 2), LARGEST_FANOUT)
+    if cluster.trunk is not None:
+        return 2
+    switch = cluster.switch
+    if switch.per_child == 0:
+        return LARGEST_FANOUT
+    served = math.floor(cluster.port_link.seconds(switch.frame) / switch.per_child + 1e-9)
+    return min(max(served - 1, 2), LARGEST_FANOUT)  # the result from above is served too
