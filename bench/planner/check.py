@@ -135,8 +135,9 @@ def measure_on_shaped_links(kind: str, turns: int) -> list[Row]:
 def measure_side_by_side(turns: int) -> Row:
     """Measure the two switches. Raises LabError, UnavailableError."""
     one = SIDE_BY_SIDE
-    place = {"bandwidth": one.rate, "switches": one.switches}
-    reports = run_ranks(reduce_all, one.ranks, **place, turns=turns)  # type: ignore[arg-type]
+    reports = run_ranks(
+        reduce_all, one.ranks, bandwidth=one.rate, switches=one.switches, turns=turns
+    )
     seconds = slowest(reports, "seconds").tolist()
     busy = statistics.median(report["busy"] for report in reports)
     median = statistics.median(seconds)
@@ -177,7 +178,7 @@ def line(row: Row) -> list[str]:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Say how many predictions came true where the links were the limit."""
+    """Say how many predictions came true where the CPU was not the limit."""
     counted = [row for row in rows if row["limit"] != PROCESSOR]
     near = sum(abs(row["off"]) <= AIM for row in counted)
     text = f"{near} of {len(counted)} within {AIM:.0%}"

@@ -3,8 +3,8 @@
 
 Four ranks contribute 1,024 bytes of lanes each to every round of every slot; a quarter of the
 frames complete a round and come back as four results. Machine code and Python take the same
-frames in turn. Prints the best and the median of several runs, in processor time, because other
-processes only ever make it slower.
+frames in turn. Times are of the processor. Prints the best of several runs, as other processes
+only ever make one slower, and the median.
 """
 
 from __future__ import annotations
