@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to hold of the switch's registers and of the frames. `worker.py` has what of results."""
+"""What has to hold of the switch's registers and of frames. `worker.py` says it of results."""
 
 from __future__ import annotations
 
@@ -116,8 +116,9 @@ class Invariants:
     def check_contribution(self, frame: Frame) -> None:
         """All ranks mean the same block by a round, unless they do not call the same.
 
-        In no run do they mean another one, either; but from where on calls are repeated after a
-        recovery differs from run to run.
+        Blocks are compared across all runs of the search, as they depend on the calls alone. After
+        a recovery they do not: how many calls are repeated differs from run to run. So jobs that
+        follow one are left out.
         """
         head = frame.header
         if self._scenario.recoveries and head.job != self._scenario.job(0):

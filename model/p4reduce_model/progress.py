@@ -18,7 +18,7 @@ from p4reduce_model.frames import numbers
 from p4reduce_model.system import Event, State, System
 
 PROGRESS = "progress"
-_DELIVERIES = 100_000  # in one turn: more than any scenario has frames
+_DELIVERIES = 100_000  # in one iteration: more than any scenario has frames
 
 
 class Progress:

@@ -64,7 +64,7 @@ class NativeStream:
     def __init__(self, collective: Collective, world_size: int) -> None:
         self.source = source = NativeBlocks.of(collective.source)
         residual = None if collective.residual is None else NativeBlocks.of(collective.residual)
-        into: object = collective.target
+        into: object = collective.target  # else mypy takes it for never the same as a source
         in_place = into is collective.source
         self.target = target = source if in_place else NativeBlocks.of(collective.target)
         self.codec = codec_structure(collective, world_size)

@@ -190,8 +190,9 @@ def to_digits(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
     would be lost beside those of a layer with large ones.
 
     Returns:
-        Shape (numbers, 17). Column c counts multiples of 2^(133 - 19c), each below 2^19. The last
-        one counts numbers that are infinite, too large or none.
+        Shape (numbers, 17). Column c counts multiples of 2^(133 - 19c), each below 2^19: what is
+        below 2^-152 is cut off. The last one counts numbers that are infinite, NaN, or 2^152 and
+        more.
     """
     fits = numbers < _BASE * _PLACES[0]
     rest = np.where(fits, numbers, 0.0)

@@ -51,7 +51,8 @@ static void receive_unknown(struct p4r_link *link, const uint8_t *bytes, size_t 
     own->counts.control_messages++;
 }
 
-/* A context's number, and the context where a datagram has one, or what the peer can do. */
+/* A CONTEXT datagram: the peer's context under a number, which is stored and confirmed. A CONFIRMED one:
+ * the number of a context that the peer has stored, and what the peer can do. */
 static void receive_context(struct p4r_link *link, int type, const uint8_t *body, size_t length)
 {
     struct p4r_datagrams *own = link->datagrams;
@@ -172,10 +173,9 @@ static int take_some(struct p4r_link *link, struct p4r_frame *frames, int most, 
     const uint8_t *bytes = own->in_vectors[own->message].iov_base;
     const size_t segment = segment_of(message), left = message->msg_len - own->at;
     const size_t length = segment < left ? segment : left;
-    int count = 0;
     if (own->record == 0)
         own->record = judge(link, bytes + own->at, length) ? P4R_UDP_HEAD : length;
-    count = find_frames(link, bytes + own->at, length, &own->record, frames, most, row);
+    const int count = find_frames(link, bytes + own->at, length, &own->record, frames, most, row);
     if (own->record < length)
         return count;
     own->record = 0;
