@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import p4reduce
 from p4reduce.environment import LAUNCHERS, OWN
@@ -70,12 +70,16 @@ class LocalNetwork:
         """
         self.network.check()
         job = f"local-{secrets.token_hex(4)}"
+        controller = self.variables["P4REDUCE_CONTROLLER"]
+        interface = self.variables["P4REDUCE_INTERFACE"]
         results: dict[int, _T] = {}
         errors: list[BaseException] = []
 
         def rank_of(rank: int) -> None:
             try:
-                with p4reduce.init(rank, self.ranks, job=job, **self._ways()) as comm:
+                with p4reduce.init(
+                    rank, self.ranks, job=job, controller=controller, interface=interface
+                ) as comm:
                     results[rank] = function(comm, *args, **kwargs)
             except BaseException as error:
                 errors.append(error)
@@ -92,12 +96,6 @@ class LocalNetwork:
         if errors:
             raise errors[0]
         return [results[rank] for rank in range(self.ranks)]
-
-    def _ways(self) -> dict[str, Any]:
-        return {
-            "controller": self.variables["P4REDUCE_CONTROLLER"],
-            "interface": self.variables["P4REDUCE_INTERFACE"],
-        }
 
 
 @contextmanager
@@ -116,7 +114,7 @@ def local(
     Args:
         ranks: the largest number of ranks, 1 to 4,096.
         switches: how many switches side by side, 1 to 16.
-        tree: "LxR": a root above L leaves of R ranks each.
+        tree: "LxR": a root above L leaves of R ranks each, in place of switches side by side.
         captures: a directory for each port's frames, port1.pcap for rank 0 and so on. The files
             are complete after the block. "": none.
 
@@ -135,9 +133,8 @@ def local(
         >>> sums[0].tolist()
         [4.0, 4.0, 4.0]
     """
-    count = 0 if tree else switches
     with (
-        start(ranks, switches=count, tree=tree, unix=True, captures=captures) as network,
+        start(ranks, switches=switches, tree=tree, unix=True, captures=captures) as network,
         environment({**network.variables, _JOB: f"local-{secrets.token_hex(4)}"}),
     ):
         yield LocalNetwork(network)

@@ -92,6 +92,16 @@ def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(os.environ) == before
 
 
+def test_a_tree_and_switches_side_by_side_are_refused() -> None:
+    with (
+        pytest.raises(p4reduce.ConfigurationError, match=r"2x2.* 2 switches .*exclude each other"),
+        p4reduce_lab.local(4, switches=2, tree="2x2"),
+    ):
+        pass
+    with p4reduce_lab.local(4, tree="2x2") as network:
+        assert network.run(lambda comm: comm.size) == [4] * 4
+
+
 def test_an_error_of_a_rank_comes_out() -> None:
     def function(comm: p4reduce.Communicator) -> None:
         if comm.rank == 1:
