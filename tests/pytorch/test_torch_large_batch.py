@@ -64,6 +64,19 @@ def test_a_step_of_lars_is_the_papers() -> None:
     assert bias[0].item() == pytest.approx(1 - 0.5 * (1 + 1.9 + 2.71))
 
 
+def test_lars_keeps_its_rate_also_as_a_tensor() -> None:
+    ends = []
+    for rate in (0.5, torch.tensor(0.5)):
+        weight = torch.nn.Parameter(torch.tensor([[3.0, 4.0]]))
+        optimizer = LARS([weight], lr=rate)
+        for _ in range(3):
+            weight.grad = torch.tensor([[0.0, 2.0]])
+            optimizer.step()
+        assert rate == 0.5
+        ends.append(weight.data)
+    torch.testing.assert_close(*ends)
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [

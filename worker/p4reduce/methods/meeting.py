@@ -89,7 +89,8 @@ def _same(method: str, name: str, bits: Facts, shown: npt.NDArray[Any]) -> None:
         # With all their digits: numbers that differ in the last one have to look different.
         first, its = (repr(shown[rank].item()).removesuffix(".0") for rank in (0, other))
         raise ValueError(
-            f"{method}: rank 0 has {name} = {first}, rank {other} has {its}; all ranks need the same"
+            f"{method}: rank 0 has {name} = {first}, rank {other} has {its}; "
+            "all ranks need the same"
         )
 
 

@@ -141,7 +141,8 @@ class LARS(torch.optim.Optimizer):
                     decay = group["weight_decay"]
                     change = one.grad.add(one, alpha=decay)
                     if weight > 0 and gradient > 0:
-                        rate *= group["trust"] * weight / (gradient + decay * weight)
+                        trust = group["trust"] * weight / (gradient + decay * weight)
+                        rate = rate * trust  # not in place: it may be the group's tensor
                 state = self.state[one]
                 if "momentum_buffer" not in state:
                     state["momentum_buffer"] = torch.zeros_like(one)
