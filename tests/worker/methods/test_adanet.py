@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import p4reduce
 import pytest
-from p4reduce.methods.subnetworks import SubNetwork, cross_entropy, probabilities
+from p4reduce.methods.subnetworks import SubNetwork, cross_entropy, softmax
 from parts import refusals
 from worker_system import System
 
@@ -90,7 +90,7 @@ def test_gradients_of_a_network(rng: np.random.Generator) -> None:
             ends.append(cross_entropy(network.logits(samples), classes))
             variable[at] -= step
         assert gradient[at] == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-6)
-    assert probabilities(network.logits(samples)).sum(axis=1) == pytest.approx(1)
+    assert softmax(network.logits(samples)).sum(axis=1) == pytest.approx(1)
 
 
 def test_other_samples_are_refused() -> None:

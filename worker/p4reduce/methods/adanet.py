@@ -30,7 +30,7 @@ from p4reduce.methods.estimator import Classifier
 from p4reduce.methods.exact import sum_floats
 from p4reduce.methods.gathering import gather
 from p4reduce.methods.meeting import checksum
-from p4reduce.methods.subnetworks import SubNetwork, cross_entropy, probabilities
+from p4reduce.methods.subnetworks import SubNetwork, cross_entropy, softmax
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -263,7 +263,7 @@ class AdaNetClassifier(Classifier):
 
         total, objective = ensemble(self.weights_)
         for _ in range(_STEPS):
-            apart = probabilities(total)
+            apart = softmax(total)
             apart[np.arange(len(classes)), classes] -= 1
             slopes = np.zeros(len(self.weights_))
             slopes[own] = np.tensordot(logits, apart, 2) / len(classes)

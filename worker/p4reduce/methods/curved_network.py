@@ -7,7 +7,7 @@ import numpy as np
 
 from p4reduce.methods._communicator import Array
 from p4reduce.methods.network import NetworkPart
-from p4reduce.methods.subnetworks import probabilities
+from p4reduce.methods.subnetworks import softmax
 
 
 class CurvedNetwork(NetworkPart):
@@ -33,7 +33,7 @@ class CurvedNetwork(NetworkPart):
         active = units > 0
         units_r = (inputs @ below_v + below_bias_v) * active
         logits_r = units_r @ above + units @ above_v + above_bias_v
-        shares = probabilities(logits)
+        shares = softmax(logits)
         back = shares.copy()
         back[np.arange(count), self.labels] -= 1
         back /= count

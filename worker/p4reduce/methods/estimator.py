@@ -21,7 +21,7 @@ from p4reduce.methods.meeting import (
     meet,
     problem_of_samples,
 )
-from p4reduce.methods.subnetworks import probabilities
+from p4reduce.methods.subnetworks import softmax
 
 try:
     from sklearn.base import (
@@ -251,7 +251,7 @@ class Classifier(ClassifierMixin, Estimator):
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return each class's probability, shape (samples, classes)."""
-        return probabilities(self._scores(X))
+        return softmax(self._scores(X))
 
     def _scores(self, X: npt.ArrayLike) -> Floats:
         """Return what is largest for the most probable class, shape (samples, classes).

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from p4reduce.methods._communicator import Comm
 from p4reduce.methods.estimator import Classifier, Part
 from p4reduce.methods.exact import sum_floats
-from p4reduce.methods.subnetworks import probabilities
+from p4reduce.methods.subnetworks import softmax
 
 Floats = npt.NDArray[np.float64]
 
@@ -141,7 +141,7 @@ class LogisticRegression(Classifier):
         logits = self.decision_function(X)
         if logits.ndim == 1:
             logits = np.column_stack([np.zeros_like(logits), logits])
-        return probabilities(logits)
+        return softmax(logits)
 
     def _scores(self, X: npt.ArrayLike) -> Floats:
         return self.predict_proba(X)
@@ -175,9 +175,9 @@ class _RankLoss:
         logits = self.samples @ weights
         rows, outputs = weights.shape
         if outputs == 1:
-            shares = probabilities(np.column_stack([np.zeros(len(logits)), logits]))[:, 1:]
+            shares = softmax(np.column_stack([np.zeros(len(logits)), logits]))[:, 1:]
         else:
-            shares = probabilities(logits)
+            shares = softmax(logits)
         gradient = self.samples.T @ self._weighted(shares - self.targets)
         hessian = np.zeros((rows, outputs, rows, outputs))
         for one in range(outputs):

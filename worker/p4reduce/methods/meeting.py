@@ -63,7 +63,8 @@ def meet(
         ValueError: on all ranks with the same text, which names the ranks and what is wrong.
     """
     text = (problem or "").encode()[:_TEXT_BYTES]
-    numbers = np.array(list((settings or {}).values()), np.float64)
+    settings = settings or {}
+    numbers = np.array(list(settings.values()), np.float64)
     count = len(facts) + len(numbers)
     row = np.zeros(count + _TEXT_BYTES // 8, np.int64)
     row[: len(facts)] = list(facts.values())
@@ -77,7 +78,7 @@ def meet(
     gathered = dict(zip(facts, rows[:, : len(facts)].T, strict=True))
     for fact in same:
         _same(method, fact, gathered[fact], gathered[fact])
-    for name, bits in zip(settings or {}, rows[:, len(facts) : count].T, strict=True):
+    for name, bits in zip(settings, rows[:, len(facts) : count].T, strict=True):
         of_all = np.ascontiguousarray(bits)
         _same(method, name, of_all, of_all.view(np.float64))
     return gathered
@@ -140,13 +141,13 @@ def problem_of_targets(targets: Any, samples: int) -> tuple[Facts, str | None]:
     return array.astype(np.int64), None
 
 
-def all_classes(comm: Comm, mine: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+def all_classes(comm: Comm, mine: npt.NDArray[Any], method: str) -> npt.NDArray[Any]:
     """Return the labels that any rank has, in ascending order.
 
     Args:
         comm: the ranks.
         mine: this rank's labels, of a dtype of `LABELS`; objects are strings.
-        name: of the method.
+        method: its name, for the messages.
 
     Returns:
         Shape (classes,), of a dtype that holds the labels of all ranks.
@@ -156,14 +157,14 @@ def all_classes(comm: Comm, mine: npt.NDArray[Any], name: str) -> npt.NDArray[An
     """
     text = json.dumps([mine.dtype.str, np.unique(mine).tolist()]).encode()
     words = np.frombuffer(text + b" " * (-len(text) % 4), np.int32)
-    counts = gather(comm, np.array([len(words)]), f"{name}: lengths of classes").tolist()
-    texts = np.split(gather(comm, words, f"{name}: classes", counts), np.cumsum(counts)[:-1])
+    counts = gather(comm, np.array([len(words)]), f"{method}: lengths of classes").tolist()
+    texts = np.split(gather(comm, words, f"{method}: classes", counts), np.cumsum(counts)[:-1])
     dtypes, labels = zip(*(json.loads(text.tobytes()) for text in texts), strict=True)
     kinds = [LABELS[np.dtype(dtype).kind] for dtype in dtypes]
     for rank, kind in enumerate(kinds):
         if kind != kinds[0]:
             raise ValueError(
-                f"{name}: rank 0 has {kinds[0]} as labels, rank {rank} has {kind}; all ranks need "
-                "the same kind"
+                f"{method}: rank 0 has {kinds[0]} as labels, rank {rank} has {kind}; "
+                "all ranks need the same kind"
             )
     return np.unique(np.array(list(chain(*labels)), np.result_type(*dtypes)))

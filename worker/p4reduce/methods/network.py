@@ -11,7 +11,7 @@ import numpy.typing as npt
 from p4reduce.methods._communicator import Array
 from p4reduce.methods.meeting import problem_of_samples, problem_of_targets
 from p4reduce.methods.rank_data import Rows
-from p4reduce.methods.subnetworks import cross_entropy, probabilities
+from p4reduce.methods.subnetworks import cross_entropy, softmax
 
 
 class NetworkPart:
@@ -65,7 +65,7 @@ class NetworkPart:
         above = self._parts(model)[2]
         inputs = self.features[rows]
         units, logits = self._layers(model, inputs)
-        back = probabilities(logits)
+        back = softmax(logits)
         back[np.arange(len(rows)), self.labels[rows]] -= 1
         back /= len(rows)
         under = (back @ above.T) * (units > 0)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-_RATE, _FIRST, _SECOND, _SMALL = 1e-3, 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba, ICLR 2015)
+_RATE, _BETA_1, _BETA_2, _EPSILON = 1e-3, 0.9, 0.999, 1e-8  # of Adam (Kingma and Ba, ICLR 2015)
 
 
 class SubNetwork:
@@ -71,10 +71,10 @@ class SubNetwork:
                     squares,
                     strict=True,
                 ):
-                    moment += (1 - _FIRST) * (gradient - moment)
-                    square += (1 - _SECOND) * (gradient**2 - square)
-                    mean = moment / (1 - _FIRST**step)
-                    spread = np.sqrt(square / (1 - _SECOND**step)) + _SMALL
+                    moment += (1 - _BETA_1) * (gradient - moment)
+                    square += (1 - _BETA_2) * (gradient**2 - square)
+                    mean = moment / (1 - _BETA_1**step)
+                    spread = np.sqrt(square / (1 - _BETA_2**step)) + _EPSILON
                     variable -= _RATE * mean / spread
 
     def _layers(self, samples: Floats) -> list[Floats]:
@@ -87,7 +87,7 @@ class SubNetwork:
     def gradients(self, samples: Floats, classes: Integers) -> list[Floats]:
         """Return the mean loss's gradients by all weights, then by all biases."""
         outputs = self._layers(samples)
-        back = probabilities(outputs[-1])
+        back = softmax(outputs[-1])
         back[np.arange(len(classes)), classes] -= 1
         back /= len(classes)
         by_weights, by_biases = [], []
@@ -98,10 +98,10 @@ class SubNetwork:
         return by_weights[::-1] + by_biases[::-1]
 
 
-def probabilities(logits: Floats) -> Floats:
+def softmax(logits: Floats) -> Floats:
     """Return each class's probability from logits, (samples, classes)."""
-    likelihoods = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(likelihoods / likelihoods.sum(axis=1, keepdims=True))
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 def cross_entropy(logits: Floats, classes: Integers) -> float:
