@@ -21,30 +21,12 @@ HOW_TO_GET_A_COMPILER = (
     "pip install ziglang)"
 )
 
-# Of the levels of the x86-64 psABI these are worth a file of their own: any processor, one with
-# AVX2, one with AVX-512. The better ones take these flags of /proc/cpuinfo.
-_X86_64_LEVELS = ("x86-64-v4", "x86-64-v3", "x86-64")
-_X86_64_V3 = frozenset(
-    [
-        "avx",
-        "avx2",
-        "bmi1",
-        "bmi2",
-        "cx16",
-        "f16c",
-        "fma",
-        "abm",
-        "lahf_lm",
-        "movbe",
-        "popcnt",
-        "pni",
-        "sse4_1",
-        "sse4_2",
-        "ssse3",
-    ]
-)
-_X86_64_V4 = _X86_64_V3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
-_X86_64_FLAGS = {"x86-64-v4": _X86_64_V4, "x86-64-v3": _X86_64_V3, "x86-64": frozenset[str]()}
+# Of the levels of the x86-64 psABI these are worth a file of their own, the best first: one with
+# AVX-512, one with AVX2, any processor. Each takes these flags of /proc/cpuinfo.
+_V3_FLAGS = "avx avx2 bmi1 bmi2 cx16 f16c fma abm lahf_lm movbe popcnt pni sse4_1 sse4_2 ssse3"
+_V4_FLAGS = f"{_V3_FLAGS} avx512bw avx512cd avx512dq avx512f avx512vl"
+_X86_64_FLAGS = {"x86-64-v4": _V4_FLAGS, "x86-64-v3": _V3_FLAGS, "x86-64": ""}
+_X86_64_LEVELS = tuple(_X86_64_FLAGS)
 
 
 @dataclass(frozen=True)
@@ -107,7 +89,7 @@ def cpu_level() -> str:
         name, _, value = line.partition(":")
         if name.strip() == "flags":
             flags = set(value.split())
-            return next(one for one in levels if flags >= _X86_64_FLAGS[one])
+            return next(one for one in levels if flags.issuperset(_X86_64_FLAGS[one].split()))
     return levels[-1]
 
 

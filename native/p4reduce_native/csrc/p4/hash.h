@@ -14,7 +14,7 @@ struct p4r_bits {
     unsigned pending, pending_bits; /* those of the byte that is not full: 0..7 */
 };
 
-/* The low `width` bits (0..64) of a number. */
+/* Appends the low `width` bits (0..64) of a number. */
 static P4R_UNUSED void p4r_put(struct p4r_bits *bits, uint64_t value, unsigned width)
 {
     if (!bits->pending_bits && width % 8 == 0) {
@@ -46,7 +46,7 @@ static P4R_UNUSED void p4r_put_wide(struct p4r_bits *bits, const uint64_t *value
         p4r_put(bits, value[i], 64);
 }
 
-/* Fill the last byte with zeros; and bytes after that. */
+/* Fills the last byte up with zeros, and appends `length` bytes. */
 static P4R_UNUSED void p4r_put_end(struct p4r_bits *bits, const uint8_t *more, size_t length)
 {
     if (bits->pending_bits)

@@ -10,8 +10,8 @@ static WORD NAMED(key)(const uint8_t *base, uint64_t at)
     return (WORD)MAGNITUDE(bits);
 }
 
-/* Counts all elements by their topmost bits. Four tables: neighbours are often alike, and a
- * counter that was just written is not soon read. */
+/* Counts all elements by their topmost bits. Four tables in turn: neighbours are often alike, and the
+ * next one would wait until its counter has been written. */
 static void NAMED(count)(const uint8_t *base, uint64_t count, unsigned shift, uint64_t *counts)
 {
     uint32_t tables[4][BUCKETS];
