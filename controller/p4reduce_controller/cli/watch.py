@@ -146,7 +146,7 @@ def _outcome_rates(switch: str, now: WatchSnapshot, before: WatchSnapshot | None
 
 
 class Follower:
-    """Collects events on a thread of its own. `error` is set if the controller refuses."""
+    """Collects events on a thread of its own, until it ends: `error` then says why."""
 
     def __init__(self, client: ControlClient, job: str) -> None:
         self.error: BaseException | None = None
@@ -165,9 +165,8 @@ class Follower:
         try:
             for event in events(self._client, self._job, EVENTS_SHOWN, lambda said: None):
                 self._latest.append(event)
-        except ControlError as error:
-            self.error = error
-        self.ended.set()
+        except ControlError as error:  # no fault of this thread, which would be logged
+            self._failed(error)
 
     def _failed(self, cause: BaseException) -> None:
         self.error = cause
