@@ -32,13 +32,14 @@ import numpy as np
 import p4reduce
 from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.networks.mininet_net import SUBNET
+from p4reduce_lab.planning.framing import OVERLAPS
 
 from bench.measure import slowest, timed
 from bench.pages import FIGURES, IMAGES, pivot
 from bench.program import CANNOT_RUN, Option, Row, read_options, run, tell, tell_table
 from bench.ranks import TIMEOUT, run_ranks
 from bench.sparse.tcp_ring import Ring
-from bench.sparse.tensors import BLOCK_BYTES, OVERLAPS, draw, is_sum, tensor
+from bench.sparse.tensors import BLOCK_BYTES, draw, is_sum, tensor
 
 DENSITIES = (1.0, 0.4, 0.1, 0.01)
 RING = "TCP ring"  # in the place of how blocks overlap

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 BLOCK_BYTES = 1024
 LANES = BLOCK_BYTES // 4  # float32
-OVERLAPS = ("aligned", "independent")
 
 Masks = npt.NDArray[np.bool_]
 """Who has anything in which block; shape (ranks, blocks)."""
@@ -19,8 +18,7 @@ Masks = npt.NDArray[np.bool_]
 def draw(overlap: str, world: int, blocks: int, density: float, seed: list[int]) -> Masks:
     """Choose blocks at random, of each of `world` ranks as many as the density says.
 
-    `overlap`: "aligned", all ranks have the same ones, or "independent". Equal seeds give equal
-    choices.
+    `overlap`: of `p4reduce_lab.planning.framing.OVERLAPS`. Equal seeds give equal choices.
     """
     rng = np.random.default_rng(seed)
     masks = np.zeros((world, blocks), np.bool_)

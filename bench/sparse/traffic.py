@@ -22,12 +22,13 @@ import p4reduce
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient
 from p4reduce.wire.format import EMPTY_FRAME_BYTES
+from p4reduce_lab.planning.framing import OVERLAPS
 
 from bench.measure import median_of, timed
 from bench.pages import FIGURES
 from bench.program import Option, Row, read_options, run, tell, tell_table
 from bench.ranks import TIMEOUT, run_ranks
-from bench.sparse.tensors import BLOCK_BYTES, OVERLAPS, draw, is_sum, tensor
+from bench.sparse.tensors import BLOCK_BYTES, draw, is_sum, tensor
 
 SEED = 4
 REPETITIONS = 3

@@ -82,7 +82,7 @@ class Progress:
             while may := self._own(state, whom, "submit"):
                 state = self._do(state, may, sent)
         deliveries = 0
-        while sent or system.scenario.hesitant:
+        while True:
             if system.scenario.hesitant and (takes := self._transport(state)) is not None:
                 state = self._do(state, takes, sent)
                 continue

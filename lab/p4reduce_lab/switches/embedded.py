@@ -36,7 +36,7 @@ class EmbeddedSwitch(SwitchLauncher):
     """
 
     name = "embedded"
-    slots = 128  # its ports queue 1,024 frames
+    slots = 128  # a result is at most two frames, and its ports queue 1,024
 
     def __init__(
         self,
