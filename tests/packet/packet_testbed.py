@@ -260,11 +260,11 @@ class Testbed:
                 else:
                     seen.received[port].append(frame)
         while packet_ins:
+            assert time.monotonic() < deadline, f"no packet-in of {packet_ins}"
             message = self.client.receive(0.5)
             assert not isinstance(message, StreamEnded), message.reason
             if message is None:
                 self.switch.check()
-                assert time.monotonic() < deadline, f"no packet-in of {packet_ins}"
             elif (message.port, message.frame) in packet_ins:
                 packet_ins.discard((message.port, message.frame))
             else:

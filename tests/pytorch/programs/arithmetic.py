@@ -92,6 +92,7 @@ def scaled() -> None:
 
 
 def refused() -> None:
+    size = dist.get_world_size()
     refusals: list[tuple[str, Callable[[], Any], str]] = [
         (
             "PREMUL_SUM of integers",
@@ -106,46 +107,38 @@ def refused() -> None:
         ("an expanded reduce", lambda: dist.reduce(spread(), 0), ".contiguous()"),
         (
             "an expanded all_gather",
-            lambda: dist.all_gather(
-                [spread() for _ in range(dist.get_world_size())], torch.ones(4)
-            ),
+            lambda: dist.all_gather([spread() for _ in range(size)], torch.ones(4)),
             ".contiguous()",
         ),
         (
             "an expanded all_gather_into_tensor",
-            lambda: dist.all_gather_into_tensor(
-                torch.zeros(1).expand(4 * dist.get_world_size()), torch.ones(4)
-            ),
+            lambda: dist.all_gather_into_tensor(torch.zeros(1).expand(4 * size), torch.ones(4)),
             ".contiguous()",
         ),
         (
             "an expanded reduce_scatter_tensor",
-            lambda: dist.reduce_scatter_tensor(spread(), torch.ones(4 * dist.get_world_size())),
+            lambda: dist.reduce_scatter_tensor(spread(), torch.ones(4 * size)),
             ".contiguous()",
         ),
         (
             "an expanded all_to_all_single",
-            lambda: dist.all_to_all_single(
-                torch.zeros(1).expand(dist.get_world_size()), torch.ones(dist.get_world_size())
-            ),
+            lambda: dist.all_to_all_single(torch.zeros(1).expand(size), torch.ones(size)),
             ".contiguous()",
         ),
         (
             "an output that does not fit",
-            lambda: dist.reduce_scatter_tensor(
-                torch.zeros(3), torch.ones(4 * dist.get_world_size())
-            ),
+            lambda: dist.reduce_scatter_tensor(torch.zeros(3), torch.ones(4 * size)),
             "output has 3 elements",
         ),
     ]
     for case, call, word in refusals:
         told(case, refusal(call, word))
     # What only reads may be expanded.
-    gathered = torch.empty(4 * dist.get_world_size())
+    gathered = torch.empty(4 * size)
     dist.all_gather_into_tensor(gathered, torch.ones(1).expand(4))
     total = torch.ones(4)
     dist.all_reduce(total)
-    told("the group after refusals", "" if total[0] == dist.get_world_size() else f"{total}")
+    told("the group after refusals", "" if total[0] == size else f"{total}")
 
 
 def error_of(call: Callable[[], Any]) -> Exception | None:
