@@ -139,7 +139,7 @@ def _outcome_rates(switch: str, now: WatchSnapshot, before: WatchSnapshot | None
         text, nothing = f"{name} {render.quantity(count.frames)}", False
         if before and name in earlier:
             rate = (count.frames - earlier[name].frames) / (now.time - before.time)
-            if rate:
+            if rate > 0:  # a switch that has started again counts from 0
                 text += f" ({render.quantity(rate)}/s)"
         line.append(text + "   ")
     return line.append("no frames so far", style="dim") if nothing else line

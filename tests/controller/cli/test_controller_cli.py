@@ -318,6 +318,20 @@ def test_the_live_view_says_that_no_controller_is_there() -> None:
     assert text.startswith("no controller answers at unix:/c; waiting for one\nswitch a")
 
 
+def test_the_live_view_has_no_rate_of_a_switch_that_has_started_again() -> None:
+    def snapshot(time: float, frames: int) -> WatchSnapshot:
+        switch = pb.Switch(name="s", address="a", connected=True, slots=4)
+        count = pb.Count(name="dropped", frames=frames)
+        return WatchSnapshot(time, [switch], [], {"s": {"dropped": count}})
+
+    def shown(before: int, now: int) -> str:
+        view = show(snapshot(2.0, now), snapshot(0.0, before), [], "")
+        return text_of(lambda console: console.print(view), 100)
+
+    assert "dropped 30 (10/s)" in shown(10, 30)
+    assert "dropped 30   " in shown(900, 30)
+
+
 def test_watching_a_job_that_is_to_come(controller: RunningController, tmp_path: Path) -> None:
     log, output = tmp_path / "log", tmp_path / "output"
     at = ["--controller", controller.address]
