@@ -53,7 +53,7 @@ def number(value: float | None) -> str:
     """Three digits, or a dash for what was not reached."""
     if value is None:
         return "-"
-    return f"{value:.3g}" if value < 1000 else f"{value:.2e}".replace("e+0", "e")
+    return f"{value:.3g}" if value < 999.5 else f"{value:.2e}".replace("e+0", "e")
 
 
 def quotient(cost: float | None, other: float | None, digits: int) -> str:

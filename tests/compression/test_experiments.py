@@ -96,6 +96,13 @@ def test_what_there_is_can_be_drawn(cancer: Task, tmp_path: Path) -> None:
     assert not (tmp_path / "none.png").exists(), "there is nothing to draw without feedback"
 
 
+def test_numbers_have_three_digits() -> None:
+    import report
+
+    wanted = {"999": 999.4, "1.00e3": 999.6, "0.00123": 0.0012345, "1.23e5": 123456.0}
+    assert {report.number(value): value for value in wanted.values()} == wanted
+
+
 def test_not_reached_is_said_of_the_run_that_did_not_arrive() -> None:
     import report
 
