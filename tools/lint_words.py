@@ -126,9 +126,12 @@ def unpacks_literal(node: ast.AST) -> bool:
     return isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List)
 
 
-def is_property(node: ast.FunctionDef) -> bool:
-    """Whether a function is a property."""
-    return any("property" in ast.unparse(each) for each in node.decorator_list)
+def handles_event(method: ast.FunctionDef) -> bool:
+    """Whether a method is called as an event is, returns nothing, and is no property."""
+    if method.name not in HANDLERS or method.returns is None:
+        return False
+    is_property = any("property" in ast.unparse(each) for each in method.decorator_list)
+    return ast.unparse(method.returns) == "None" and not is_property
 
 
 def in_python(name: str, tree: ast.Module) -> Iterator[Finding]:
@@ -143,13 +146,9 @@ def in_python(name: str, tree: ast.Module) -> Iterator[Finding]:
                     yield node.lineno, "unpacks a literal: name the arguments, or shorten the line"
             case ast.ClassDef(body=body) if name.startswith(PACKAGES):
                 for method in body:
-                    match method:
-                        case ast.FunctionDef(name=handler, returns=ast.Constant(value=None)):
-                            if handler in HANDLERS and not is_property(method):
-                                yield (
-                                    method.lineno,
-                                    f"{handler} handles an event: write on_{handler}",
-                                )
+                    if isinstance(method, ast.FunctionDef) and handles_event(method):
+                        text = f"{method.name} handles an event: write on_{method.name}"
+                        yield method.lineno, text
 
 
 def in_c(text: str) -> Iterator[Finding]:

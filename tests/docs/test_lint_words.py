@@ -34,6 +34,21 @@ def test_a_retired_word_is_found(line: str) -> None:
     ]
 
 
+def test_a_method_that_handles_an_event_is_called_so() -> None:
+    methods = [
+        "def lost(self) -> None: pass",
+        "def on_lost(self) -> None: pass",
+        "def moved(self) -> int: pass",
+        "@property\n    def hold(self) -> None: pass",
+    ]
+    tree = ast.parse("class Mine:\n    " + "\n    ".join(methods))
+    in_python = tool_script("lint_words").in_python
+    assert list(in_python("worker/module.py", tree)) == [
+        (2, "lost handles an event: write on_lost")
+    ]
+    assert not list(in_python("tests/test_module.py", tree))
+
+
 @pytest.mark.parametrize("line", ["bell()", "import bell", "from thing import bell", "x = bell"])
 def test_names_of_others_are_left_alone(line: str) -> None:
     assert not list(tool_script("lint_words").in_python("worker/module.py", ast.parse(line)))
