@@ -31,12 +31,11 @@ from p4reduce_lab.networks.veth import open_interface
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.switches import bmv2
 from p4reduce_lab.switches.embedded import EmbeddedSwitch
-from p4reduce_lab.switches.launch import SwitchLauncher
+from p4reduce_lab.switches.launch import CPU_PORT, DEVICE_ID, SwitchLauncher
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 
 PORTS = (1, 2, 3, 4)
-CPU_PORT = 255
 FLOOD_GROUP = 1
 SWITCH = wire.Endpoint("02:70:34:72:65:64", "10.77.255.254", wire.AGGREGATION_PORT)
 BROADCAST = "ff:ff:ff:ff:ff:ff"
@@ -127,7 +126,7 @@ class Testbed:
     def __init__(self, switch: SwitchLauncher, interface: str | None = None) -> None:
         interface = interface or switch.interface
         self.switch = switch
-        self.client = SwitchClient.connect(switch.grpc_address, 1, 1)
+        self.client = SwitchClient.connect(switch.grpc_address, DEVICE_ID, 1)
         self.client.set_pipeline(load_program())
         self.insert(own_addresses(parse_ip(SWITCH.ip), parse_mac(SWITCH.mac)))
         flood = MulticastGroup(FLOOD_GROUP, tuple((port, 0) for port in PORTS))

@@ -8,6 +8,7 @@ from p4reduce_controller.fabric.outcome import FrameOutcome
 from p4reduce_controller.fabric.schema import Op, Update
 from packet_testbed import (
     BROADCAST,
+    EXPERIMENTAL,
     KNOWN,
     KNOWN_PORT,
     PORTS,
@@ -26,7 +27,7 @@ SOURCE = "02:00:00:00:aa:01"
 
 
 def frame_to(mac: str, data: bytes = b"hello") -> bytes:
-    return bytes(Ether(src=SOURCE, dst=mac, type=0x88B5) / Raw(data))
+    return bytes(Ether(src=SOURCE, dst=mac, type=EXPERIMENTAL) / Raw(data))
 
 
 @every_port

@@ -11,7 +11,7 @@ from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, FrameKind
 from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import Jobs, constant
-from packet_testbed import PORTS, SWITCH, Testbed, expect
+from packet_testbed import EXPERIMENTAL, PORTS, SWITCH, Testbed, expect
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
@@ -81,7 +81,9 @@ def test_hello_disturbs_nobody(bed: Testbed, jobs: Jobs) -> None:
 @every_port
 @pytest.mark.parametrize("size", [14, 60, 1102, 1514])
 def test_packet_out(bed: Testbed, port: int, size: int) -> None:
-    frame = bytes(Ether(dst=NEWCOMER.mac, src=SWITCH.mac, type=0x88B5) / Raw(bytes(size - 14)))
+    frame = bytes(
+        Ether(dst=NEWCOMER.mac, src=SWITCH.mac, type=EXPERIMENTAL) / Raw(bytes(size - 14))
+    )
     seen = bed.inject([(port, frame)])
     expect(seen, {port: [frame]}, {FrameOutcome.PACKET_OUT_SENT: 1})
 

@@ -13,7 +13,7 @@ from p4reduce.wire.dissect import Aggregation
 from p4reduce.wire.format import Flag, FrameKind
 from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import Job, Jobs, constant
-from packet_testbed import BROADCAST, PORTS, SWITCH, VLAN_TYPES, Seen, Testbed
+from packet_testbed import BROADCAST, EXPERIMENTAL, PORTS, SWITCH, VLAN_TYPES, Seen, Testbed
 from scapy.layers.inet import ICMP, IP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
@@ -116,7 +116,7 @@ def good_frames(job: Job, turn: int) -> list[Sent]:
         (1, bytes(ping)),
         (2, bytes(arp)),
         (3, hello),
-        (4, bytes(Ether(src="02:00:00:00:00:08", dst=BROADCAST, type=0x88B5) / Raw(b"x"))),
+        (4, bytes(Ether(src="02:00:00:00:00:08", dst=BROADCAST, type=EXPERIMENTAL) / Raw(b"x"))),
     ]
 
 

@@ -11,6 +11,7 @@ from p4reduce_controller.fabric.outcome import FrameOutcome
 from packet_jobs import Jobs, constant, encode
 from packet_testbed import (
     BROADCAST,
+    EXPERIMENTAL,
     KNOWN,
     KNOWN_PORT,
     PORTS,
@@ -75,7 +76,7 @@ def test_the_switchs_mac(bed: Testbed, name: str, dst: str) -> None:
 
 @every_port
 def test_at_every_port(bed: Testbed, port: int) -> None:
-    dropped(bed, bytes(Ether(src=SWITCH.mac, dst=STRANGER, type=0x88B5)), port)
+    dropped(bed, bytes(Ether(src=SWITCH.mac, dst=STRANGER, type=EXPERIMENTAL)), port)
 
 
 def test_a_neighbours_mac_passes(bed: Testbed) -> None:
