@@ -165,8 +165,7 @@ lint: $(LINT_READY) prose  ## ruff, mypy --strict, clang-format, C compilers, im
 
 .PHONY: prose
 prose:  ## check the English of pages, docstrings and help texts: sentence length, phrases, page length
-	@python3 tools/lint_prose.py
-	@python3 tools/lint_docstrings.py
+	@python3 tools/lint_prose.py; pages=$$?; python3 tools/lint_docstrings.py && exit $$pages
 
 MERMAID := build/npm/node_modules/mermaid/dist/mermaid.min.js
 $(MERMAID):
