@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from p4reduce.errors import P4ReduceError
 from p4reduce.ring import handshake, rounds
-from p4reduce.ring.handshake import Introduction
+from p4reduce.ring.handshake import introduction
 from p4reduce.ring.links import FALL_BACK, RingLinks, RingNeighbours, form
 from p4reduce.ring.rank_address import RingListener
 from p4reduce_common.host_port import parse_host_port
@@ -78,7 +78,7 @@ def two() -> Iterator[Two]:
 
 def greeting(rng: Any, secret: bytes, challenge: bytes) -> bytes:
     """An introduction with proof in which something is wrong, or just bytes."""
-    who = Introduction(INCARNATION, 1, 0, FALL_BACK).pack()
+    who = introduction(INCARNATION, 1, 0, FALL_BACK)
     ours = rng.randbytes(32)
     proof = handshake.proof_of(secret, b"connect", who, challenge, ours)
     whole = bytearray(who + ours + proof)
@@ -96,7 +96,7 @@ def greeting(rng: Any, secret: bytes, challenge: bytes) -> bytes:
             stale = handshake.proof_of(secret, b"connect", who, rng.randbytes(32), ours)
             return who + ours + bytes(stale)
         case 5:
-            other = Introduction(INCARNATION, rng.randrange(9), rng.randrange(9), 9).pack()
+            other = introduction(INCARNATION, rng.randrange(9), rng.randrange(9), 9)
             return other + ours + handshake.proof_of(secret, b"connect", other, challenge, ours)
     return bytes(whole)
 

@@ -31,7 +31,7 @@ from p4reduce.errors import (
 )
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.ring.fallback import RingRun, try_ring
-from p4reduce.ring.handshake import HandshakeError, Introduction, accept, connect
+from p4reduce.ring.handshake import HandshakeError, accept, connect, introduction
 from p4reduce.ring.links import TRY, RingNeighbours
 from p4reduce.ring.rank_address import RingListener
 from p4reduce.session.machine import Machine
@@ -489,7 +489,7 @@ def test_strangers_get_nowhere(ring: Ring, rng: np.random.Generator) -> None:
 def test_a_listener_without_the_secret_is_refused() -> None:
     """Whoever listens at the next rank's address gets no sums, whatever he answers."""
     secret = secrets.token_bytes(32)
-    who = Introduction(INCARNATION, 0, 1, TRY)
+    who = introduction(INCARNATION, 0, 1, TRY)
 
     def another_secret(sent: bytes) -> bytes:
         return proof(secrets.token_bytes(32), b"accept", sent)
@@ -549,27 +549,27 @@ def test_a_listener_without_the_secret_hears_no_sums() -> None:
 def test_a_rank_without_the_secret_is_refused() -> None:
     """Whoever connects as the rank before is not taken for it, whatever he sends."""
     secret = secrets.token_bytes(32)
-    who = Introduction(INCARNATION, 0, 1, TRY)
+    who = introduction(INCARNATION, 0, 1, TRY)
     recorded: list[bytes] = []
 
     def right(challenge: bytes) -> bytes:
-        greeting = who.pack() + secrets.token_bytes(32)
+        greeting = who + secrets.token_bytes(32)
         recorded.append(greeting + proof(secret, b"connect", challenge + greeting))
         return recorded[-1]
 
     def another_secret(challenge: bytes) -> bytes:
-        greeting = who.pack() + challenge
+        greeting = who + challenge
         return greeting + proof(secrets.token_bytes(32), b"connect", challenge + greeting)
 
     def other_direction(challenge: bytes) -> bytes:
-        greeting = who.pack() + challenge
+        greeting = who + challenge
         return greeting + proof(secret, b"accept", challenge + greeting)
 
     def replayed(challenge: bytes) -> bytes:
         return recorded[0]
 
     def nothing(challenge: bytes) -> bytes:
-        return who.pack() + bytes(64)
+        return who + bytes(64)
 
     assert knock(secret, who, right) is None
     for forged in (another_secret, other_direction, replayed, nothing):
@@ -592,7 +592,7 @@ def proof(secret: bytes, direction: bytes, sent: bytes) -> bytes:
     return hmac.digest(secret, direction + sent[32:57] + sent[:32] + sent[57:89], "sha256")
 
 
-def meet(secret: bytes, who: Introduction, prove: Callable[[bytes], bytes]) -> None:
+def meet(secret: bytes, who: bytes, prove: Callable[[bytes], bytes]) -> None:
     """Let a rank connect to a listener that proves by `prove`. Raises what the rank raises."""
 
     async def listener(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -606,7 +606,7 @@ def meet(secret: bytes, who: Introduction, prove: Callable[[bytes], bytes]) -> N
         server = await asyncio.start_server(listener, "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         try:
-            await asyncio.wait_for(connect(reader, writer, secret, who), DEADLINE)
+            await asyncio.wait_for(connect((reader, writer), secret, who), DEADLINE)
         finally:
             writer.close()
             server.close()
@@ -614,9 +614,7 @@ def meet(secret: bytes, who: Introduction, prove: Callable[[bytes], bytes]) -> N
     asyncio.run(both())
 
 
-def knock(
-    secret: bytes, expected: Introduction, greet: Callable[[bytes], bytes]
-) -> BaseException | None:
+def knock(secret: bytes, expected: bytes, greet: Callable[[bytes], bytes]) -> BaseException | None:
     """Let somebody who greets by `greet` connect to a rank; what the rank raises."""
 
     async def both() -> BaseException | None:
@@ -624,7 +622,7 @@ def knock(
 
         async def listener(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                await accept(reader, writer, secret, expected)
+                await accept((reader, writer), secret, expected)
                 ended.set_result(None)
             except Exception as error:
                 ended.set_result(error)

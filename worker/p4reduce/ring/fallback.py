@@ -186,7 +186,7 @@ class RingRun:
             self._submit()
             awaiting = self._machine.awaiting
             mine = _INCARNATION.pack(self._back()) + np.packbits(awaiting).tobytes()
-            said = await self._step(links, rounds.gather(links, mine))
+            said = await self._within(rounds.gather(links, mine), links)
             backs = {_INCARNATION.unpack_from(one)[0] for one in said}
             if len(backs) == 1 and 0 not in backs:
                 return
@@ -200,16 +200,17 @@ class RingRun:
     async def _continue(self, links: RingLinks) -> None:
         """Let all ranks have the newest result of each slot."""
         machine, rank = self._machine, self._who.rank
-        said = await self._step(links, rounds.gather(links, words_of(machine.finished).tobytes()))
+        mine = words_of(machine.finished).tobytes()
+        said = await self._within(rounds.gather(links, mine), links)
         words = [np.frombuffer(one, np.int32) for one in said]
         found = Continuation.of(machine.finished, words)
         given = found.given_by(rank, machine.results(found.slots))
-        results = await self._step(links, hand_over(links, given))
+        results = await self._within(hand_over(links, given), links)
         self._take(*found.lacked(results))
 
     async def _round(self, links: RingLinks, slots: Indices) -> None:
         """Complete the rounds under way in some slots. Raises MismatchError."""
-        results = await self._step(links, sum_up(links, self._machine.contributions(slots)))
+        results = await self._within(sum_up(links, self._machine.contributions(slots)), links)
         self._take(slots, results)
         if self._disputes:
             raise self._disputes[-1].error
@@ -238,17 +239,16 @@ class RingRun:
                 raise links.gone_reason.result()
             await self._within(self._changed.wait(), "this rank's own next call")
 
-    async def _step(self, links: RingLinks, work: Awaitable[T]) -> T:
-        return await self._within(work, "", links)
-
-    async def _within(self, work: Awaitable[T], what: str, links: RingLinks | None = None) -> T:
+    async def _within(self, work: Awaitable[T], awaited: str | RingLinks) -> T:
         """Return what `work` does, unless the time is up."""
         task = asyncio.ensure_future(work)
         try:
             while True:
-                rank = None if links is None else links.awaited
-                text = what if rank is None else f"rank {rank} to continue with the ring"
-                left = self._left(text, rank)
+                if isinstance(awaited, str):
+                    left = self._left(awaited, None)
+                else:
+                    rank = awaited.awaited
+                    left = self._left(f"rank {rank} to continue with the ring", rank)
                 done, _ = await asyncio.wait({task}, timeout=min(left, _LONGEST_WAIT))
                 if done:
                     return task.result()

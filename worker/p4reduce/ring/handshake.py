@@ -3,7 +3,7 @@
 
     accepting rank                                     connecting rank
         a challenge, 32 random bytes  ------------->
-                                      <-------------   whom it wants, who it is (`Introduction`),
+                                      <-------------   whom it wants, who it is (`introduction`),
                                                        a challenge of its own, and the proof: a MAC
                                                        of all of that and the first challenge
         the proof: a MAC of both challenges
@@ -20,87 +20,66 @@ import asyncio
 import hmac
 import secrets
 import struct
-from dataclasses import dataclass
+from typing import TypeAlias
 
 _CHALLENGE_BYTES = 32
 _PROOF_BYTES = 32
 _MAGIC = b"p4reduce ring 1\n"
 _INTRODUCTION = struct.Struct(">16sIHHB")
 
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 
 class HandshakeError(Exception):
     """The other side is not the expected rank."""
 
 
-@dataclass(frozen=True)
-class Introduction:
-    """The identity of a connection in a ring.
+def introduction(incarnation: int, source: int, target: int, purpose: int) -> bytes:
+    """Return what names a connection: the rank `source` connects, and `target` accepts.
 
-    Attributes:
-        incarnation: of the job.
-        source: the rank that connects.
-        target: the rank that accepts.
-        purpose: tells rings of one incarnation apart.
+    `purpose` tells rings of one incarnation apart.
     """
-
-    incarnation: int
-    source: int
-    target: int
-    purpose: int
-
-    def pack(self) -> bytes:
-        return _INTRODUCTION.pack(_MAGIC, self.incarnation, self.source, self.target, self.purpose)
+    return _INTRODUCTION.pack(_MAGIC, incarnation, source, target, purpose)
 
 
-async def accept(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    secret: bytes,
-    expected: Introduction,
-) -> None:
-    """Take the accepting side. Raises HandshakeError, and OSError if the connection breaks."""
+async def accept(connection: Connection, secret: bytes, expected: bytes) -> None:
+    """Accept the rank with that introduction.
+
+    Raises HandshakeError, and OSError if the connection breaks.
+    """
+    reader, writer = connection
     ours = secrets.token_bytes(_CHALLENGE_BYTES)
     writer.write(ours)
-    introduction = await _read(reader, _INTRODUCTION.size)
+    introduced = await _read(reader, _INTRODUCTION.size)
     theirs = await _read(reader, _CHALLENGE_BYTES)
     proof = await _read(reader, _PROOF_BYTES)
-    right = proof_of(secret, b"connect", introduction, ours, theirs)
-    if not hmac.compare_digest(proof, right) or introduction != expected.pack():
+    right = proof_of(secret, b"connect", introduced, ours, theirs)
+    if not hmac.compare_digest(proof, right) or introduced != expected:
         raise HandshakeError("a process that is not the previous rank")
-    writer.write(proof_of(secret, b"accept", introduction, ours, theirs))
+    writer.write(proof_of(secret, b"accept", introduced, ours, theirs))
     await writer.drain()
 
 
-async def connect(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    secret: bytes,
-    who: Introduction,
-) -> None:
-    """Take the connecting side. Raises as `accept`."""
+async def connect(connection: Connection, secret: bytes, who: bytes) -> None:
+    """Connect with an introduction. Raises as `accept`."""
+    reader, writer = connection
     theirs = await _read(reader, _CHALLENGE_BYTES)
     ours = secrets.token_bytes(_CHALLENGE_BYTES)
-    introduction = who.pack()
-    writer.write(introduction + ours + proof_of(secret, b"connect", introduction, theirs, ours))
+    writer.write(who + ours + proof_of(secret, b"connect", who, theirs, ours))
     await writer.drain()
     proof = await _read(reader, _PROOF_BYTES)
-    if not hmac.compare_digest(proof, proof_of(secret, b"accept", introduction, theirs, ours)):
+    if not hmac.compare_digest(proof, proof_of(secret, b"accept", who, theirs, ours)):
         raise HandshakeError("the process that listens there does not belong to this job")
 
 
 def proof_of(
-    secret: bytes, direction: bytes, introduction: bytes, acceptors: bytes, connectors: bytes
+    secret: bytes, direction: bytes, who: bytes, acceptors: bytes, connectors: bytes
 ) -> bytes:
-    """Return the MAC that authenticates one side.
+    """Return the MAC that authenticates one side, by the introduction and both challenges.
 
-    Args:
-        secret: of the job.
-        direction: b"connect" or b"accept".
-        introduction: of the side that connects.
-        acceptors: the challenge of the side that accepts.
-        connectors: the challenge of the side that connects.
+    `direction` is b"connect" or b"accept".
     """
-    return hmac.digest(secret, direction + introduction + acceptors + connectors, "sha256")
+    return hmac.digest(secret, direction + who + acceptors + connectors, "sha256")
 
 
 async def _read(reader: asyncio.StreamReader, count: int) -> bytes:

@@ -21,7 +21,7 @@ from p4reduce.errors import (
 )
 from p4reduce.inherited import keep_from_children
 from p4reduce.ring import handshake
-from p4reduce.ring.handshake import HandshakeError, Introduction
+from p4reduce.ring.handshake import Connection, HandshakeError, introduction
 from p4reduce.ring.rank_address import RingListener
 from p4reduce.thread_failure import ThreadFailedError
 
@@ -75,12 +75,7 @@ class RingLinks:
         gone_reason: why no message will come, once known, even without `exchange`.
     """
 
-    def __init__(
-        self,
-        who: RingNeighbours,
-        before: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        after: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    ) -> None:
+    def __init__(self, who: RingNeighbours, before: Connection, after: Connection) -> None:
         self.who = who
         self.awaited = who.before
         self.gone_reason: asyncio.Future[P4ReduceError] = asyncio.get_running_loop().create_future()
@@ -148,7 +143,9 @@ class RingLinks:
             while True:
                 await self._arrived.put(await self._receive())
         except Exception as problem:
-            error = problem if isinstance(problem, P4ReduceError) else _unread(problem)
+            error = problem
+            if not isinstance(error, P4ReduceError):
+                error = ThreadFailedError.of(f"reading the ring failed: {problem!r}", problem)
             self.gone_reason.set_result(error)
             await self._arrived.put(error)
 
@@ -173,10 +170,8 @@ async def form(who: RingNeighbours, listener: RingListener, purpose: int) -> Rin
 
     Cancel it at a deadline. Other connections are refused.
     """
-    accepted: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
-    accepted = asyncio.get_running_loop().create_future()
-    expected = Introduction(who.incarnation, who.before, who.rank, purpose)
-
+    accepted: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+    expected = introduction(who.incarnation, who.before, who.rank, purpose)
     strangers: dict[asyncio.StreamWriter, None] = {}  # the first is the one that is here longest
 
     async def knock(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -186,7 +181,7 @@ async def form(who: RingNeighbours, listener: RingListener, purpose: int) -> Rin
             next(iter(strangers)).transport.abort()
             del strangers[next(iter(strangers))]
         try:
-            greeting = handshake.accept(reader, writer, who.secret, expected)
+            greeting = handshake.accept((reader, writer), who.secret, expected)
             await asyncio.wait_for(greeting, STRANGER_TIMEOUT)
         except (OSError, HandshakeError, asyncio.TimeoutError):
             writer.close()
@@ -215,21 +210,19 @@ async def form(who: RingNeighbours, listener: RingListener, purpose: int) -> Rin
     return RingLinks(who, accepted.result(), connecting.result())
 
 
-async def _connect(
-    who: RingNeighbours, purpose: int
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(who: RingNeighbours, purpose: int) -> Connection:
     host, port = parse_host_port(who.addresses[who.after])
-    introduction = Introduction(who.incarnation, who.rank, who.after, purpose)
+    mine = introduction(who.incarnation, who.rank, who.after, purpose)
     pause, longest = _RETRY
     while True:
         with contextlib.suppress(OSError, HandshakeError):
-            reader, writer = await asyncio.open_connection(host, port)
+            connection = await asyncio.open_connection(host, port)
             try:
-                await handshake.connect(reader, writer, who.secret, introduction)
+                await handshake.connect(connection, who.secret, mine)
             except BaseException:
-                writer.close()
+                connection[1].close()
                 raise
-            return reader, writer
+            return connection
         await asyncio.sleep(pause)
         pause = min(2 * pause, longest)
 
@@ -242,10 +235,6 @@ _KINDS: dict[str, type[P4ReduceError]] = {
     "mismatch": MismatchError,
     "failed": P4ReduceError,
 }
-
-
-def _unread(problem: Exception) -> P4ReduceError:
-    return ThreadFailedError.of(f"reading the ring failed: {problem!r}", problem)
 
 
 def _hung_up(rank: int) -> WorkerLostError:
