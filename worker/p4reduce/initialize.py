@@ -160,19 +160,15 @@ def init(
         access.engine,
         tuple(map(int, beside.split(","))) if beside else (),
         ring,
+        slots,
+        urgent,
     )
     cancelled = Latch()
     load(access.engine)
 
     def make() -> Communicator:
         session = join_all(
-            there,
-            place,
-            job=name,
-            settings=settings,
-            slots=slots,
-            urgent_slots=urgent,
-            waiting=lambda who: Waiting(who, deadline, cancelled, check),
+            there, place, name, settings, lambda who: Waiting(who, deadline, cancelled, check)
         )
         inherited = CommunicatorOptions(timeout, slots, urgent, agreed, spans)
         return Communicator(session, inherited)

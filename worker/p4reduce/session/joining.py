@@ -5,18 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 import grpc
 
 from p4reduce.control.client import ControlError, NoAnswerError
-from p4reduce.errors import (
-    AdmissionError,
-    ControllerUnreachableError,
-    P4ReduceError,
-    SwitchUnreachableError,
-)
+from p4reduce.errors import AdmissionError, ControllerUnreachableError, SwitchUnreachableError
 from p4reduce.latch import Latch
 from p4reduce.ring.fallback import try_ring
 from p4reduce.ring.rank_address import RingListener
@@ -35,21 +29,12 @@ _NOT_YET = frozenset(
 )
 
 
-def join(
-    job_client: JobClient,
-    settings: SessionSettings,
-    *,
-    slots: int,
-    urgent_slots: Sequence[int],
-    waiting: Waiting,
-) -> Session:
+def join(job_client: JobClient, settings: SessionSettings, waiting: Waiting) -> Session:
     """Join a job, and return when all of its ranks have joined.
 
     Args:
         job_client: closed if this fails.
         settings: of the session.
-        slots: the number to ask for; 0: the controller's default.
-        urgent_slots: how many of them are for class 1, 2 and so on.
         waiting: the deadline for all of it. Missing parts are waited for.
 
     Raises:
@@ -60,7 +45,7 @@ def join(
 
     def attempt() -> Session:
         try:
-            newcomer.join_job(slots, urgent_slots)
+            newcomer.join_job()
             return newcomer.begin()
         except errors:
             newcomer.give_up_place()
@@ -88,62 +73,61 @@ class Newcomer:
         self._listener: RingListener | None = None
         self._transport: PortShare | None = None
         self._member: Member | None = None
-        self._urgent_slots: Sequence[int] = ()
-        self._undo = contextlib.ExitStack()
-        self._joined = False
+        self._place = contextlib.ExitStack()  # gives up what `join_job` has got
+        self._given = contextlib.ExitStack()  # closes what this was given
+        self._given.callback(job_client.close)
 
-    def join_job(self, slots: int, urgent_slots: Sequence[int]) -> None:
+    def join_job(self) -> None:
         """Reach the switch, and take a place in the job. Raises as `join` does."""
-        job_client = self._job_client
-        self._urgent_slots = urgent_slots
-        self._transport = transport = _connect(self._settings, self._waiting)
-        self._undo.callback(transport.close)
-        if (ring := self._settings.ring) is not None:
+        job_client, settings = self._job_client, self._settings
+        self._transport = transport = _connect(settings, self._waiting)
+        self._place.callback(transport.close)
+        if (ring := settings.ring) is not None:
             here = transport.endpoint
             self._listener = RingListener(ring.address, _LOOPBACK if here is None else here.ip)
-            self._undo.callback(self._listener.close)
+            self._place.callback(self._listener.close)
             job_client.ring_address = self._listener.address
         self._member = member = job_client.join(
-            slots, urgent_slots, self._waiting, own_address=transport.endpoint is not None
+            settings.slots,
+            settings.urgent_slots,
+            self._waiting,
+            own_address=transport.endpoint is not None,
         )
-        self._undo.callback(job_client.leave, member)
+        self._place.callback(job_client.leave, member)
 
     def begin(self) -> Session:
         """Wait until all others are there, and start the session."""
-        job_client, member, transport = self._job_client, self._member, self._transport
-        assert member is not None
-        assert transport is not None
+        job_client, settings = self._job_client, self._settings
+        assert self._member is not None
+        assert self._transport is not None
         try:
-            joined = _attach(job_client, member, transport, self._settings, self._waiting)
+            joined = _attach(job_client, self._member, self._transport, settings, self._waiting)
         except ControlError as error:
             what = f"{job_client.who} joined, but the job does not start"
             lost = isinstance(error, NoAnswerError) and not error.lasting
             if lost and error.code == grpc.StatusCode.UNAVAILABLE:
                 raise PlaceLostError(f"{what}: {error}") from None
             raise translated(error, what) from None
-        self._undo.callback(joined.transport.close)
-        kept = list(joined.ready.urgent_slots)
-        if kept != list(self._urgent_slots):
+        self._place.callback(joined.transport.close)
+        kept, asked = list(joined.ready.urgent_slots), list(settings.urgent_slots)
+        if kept != asked:
             raise AdmissionError(
-                f"{job_client.who} asked for {list(self._urgent_slots)} urgent slots, and its "
-                f"controller keeps {kept}. An older controller knows one "
-                "class of these"
+                f"{job_client.who} asked for {asked} urgent slots, and its controller keeps "
+                f"{kept}. An older controller knows one class of these"
             )
         _try_ring(self._listener, joined, self._waiting)
-        self._undo.pop_all()
-        self._joined = True
-        return Session(job_client, joined, self._settings, self._listener)
+        self._place.pop_all()
+        self._given.pop_all()
+        return Session(job_client, joined, settings, self._listener)
 
     def give_up_place(self) -> None:
         """Leave the job, and close the transport. Harmless after `begin`."""
-        self._undo.close()
+        self._place.close()
 
     def give_up(self) -> None:
         """Give everything back. Idempotent, and harmless after `begin`."""
-        self.give_up_place()
-        if not self._joined:
-            self._joined = True
-            self._job_client.close()
+        self._place.close()
+        self._given.close()
 
 
 def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latch) -> Session:
@@ -159,21 +143,31 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
         P4ReduceError: as for `Communicator.reform`.
     """
     waiting = Waiting(session.job_client.who, time.monotonic() + timeout, cancelled)
-    _settle(session, waiting)
     size, settings = session.world_size, session.settings
-    job_client, member = session.job_client, session.stop()
+    job_client, member, is_formed = session.job_client, session.member, False
 
     def attempt() -> JoinedJob:
-        nonlocal job_client, member
-        member = _new_member(session, member, world_size, waiting)
-        job_client = session.job_client.with_member(member)
+        nonlocal job_client, member, is_formed
+        job_client, is_formed = session.job_client, False
+        member = job_client.reform(
+            member,
+            world_size=world_size,
+            completed=0,
+            intact=False,
+            timeout=waiting.left,
+            check=waiting.check,
+        )
+        session.on_member_changed(member)
+        job_client, is_formed = job_client.with_member(member), True
         return _attach(job_client, member, _connect(settings, waiting), settings, waiting)
 
     try:
+        _settle(session, waiting)
+        member = session.stop()
         joined = waiting.retry(attempt, _passes, ControlError, SwitchUnreachableError)
     except ControlError as error:
-        what = f"{job_client.who} was formed again, but does not start"
-        raise translated(error, what) from None
+        what = "was formed again, but does not start" if is_formed else "cannot be formed again"
+        raise translated(error, f"{job_client.who} {what}") from None
     with contextlib.ExitStack() as undo:
         undo.callback(joined.close)
         _try_ring(session.listener, joined, waiting)
@@ -185,7 +179,7 @@ def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latc
 
 
 def _settle(session: Session, waiting: Waiting) -> None:
-    """Return when the ranks that remain agree on what is over.
+    """Return when the ranks that remain agree on what is over. Raises ControlError.
 
     This rank has results that others may lack. So it does not stop before it has heard of the loss.
     """
@@ -197,35 +191,7 @@ def _settle(session: Session, waiting: Waiting) -> None:
                 f"job {session.job!r} is running; only one that failed is formed again"
             )
 
-    try:
-        waiting.retry(attempt, _passes, ControlError, AdmissionError)
-    except ControlError as error:
-        raise _not_formed_again(session, error) from None
-
-
-def _new_member(session: Session, member: Member, world_size: int, waiting: Waiting) -> Member:
-    """Get a place in the next life of the job."""
-
-    def attempt() -> Member:
-        return session.job_client.reform(
-            member,
-            world_size=world_size,
-            completed=0,
-            intact=False,
-            timeout=waiting.left,
-            check=waiting.check,
-        )
-
-    try:
-        new = waiting.retry(attempt, _passes, ControlError)
-    except ControlError as error:
-        raise _not_formed_again(session, error) from None
-    session.on_member_changed(new)
-    return new
-
-
-def _not_formed_again(session: Session, error: ControlError) -> P4ReduceError:
-    return translated(error, f"{session.job_client.who} cannot be formed again")
+    waiting.retry(attempt, _passes, ControlError, AdmissionError)
 
 
 def _passes(error: ControlError | SwitchUnreachableError | PlaceLostError | AdmissionError) -> bool:

@@ -78,6 +78,8 @@ class SessionSettings:
         beside_controller: the ranks on the controller's host, if those of the job have started it.
             They count as lost if it does not answer for two leases: their host is down then.
         ring: the ring to fall back to; None: none.
+        slots: the number to ask for; 0: the controller's default.
+        urgent_slots: how many of them are for class 1, 2 and so on.
     """
 
     connect: Connect
@@ -86,6 +88,8 @@ class SessionSettings:
     engine: str = NATIVE
     beside_controller: tuple[int, ...] = ()
     ring: RingSettings | None = None
+    slots: int = 0
+    urgent_slots: Sequence[int] = ()
 
 
 class Session:

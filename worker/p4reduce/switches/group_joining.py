@@ -4,29 +4,19 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
 
-from p4reduce.environment import Placement
 from p4reduce.errors import AdmissionError, P4ReduceError
 from p4reduce.latch import Latch
 from p4reduce.options import CommunicatorOptions
-from p4reduce.session.session import Session
 from p4reduce.session.solo import Solo
-from p4reduce.session.splitting import (
-    SplitGroup,
-    SplitRequest,
-    agree,
-    first_trouble,
-    trouble_row,
-)
+from p4reduce.session.splitting import SplitRequest, agree, first_trouble, trouble_row
 from p4reduce.session.threaded_call import ThreadedCall
-from p4reduce.session.waiting import Waiting
 from p4reduce.switches.joining import Newcomers
-from p4reduce.switches.side_by_side import AnySession, SideBySideSession
+from p4reduce.switches.side_by_side import AnySession
 
 Tell = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
@@ -67,14 +57,11 @@ def group_of(
         return None if mine is None else lambda: Solo(mine.name)
     newcomer, trouble = None, ""
     if mine is not None and len(mine.ranks) > 1:
-        newcomer = _newcomer(parent, mine, options, deadline, cancelled)
+        newcomer = Newcomers.of_group(parent, mine, options, deadline, cancelled)
         undo.callback(newcomer.give_up)
         if rank == mine.ranks[0]:
             try:
-                ThreadedCall(
-                    lambda: newcomer.join_job(options.slots, options.urgent_slots),
-                    cancel=cancelled.set,
-                )()
+                ThreadedCall(newcomer.join_job, cancel=cancelled.set)()
             except P4ReduceError as error:
                 trouble = str(error)
     if trouble := first_trouble(tell(trouble_row(trouble)), groups):
@@ -86,31 +73,7 @@ def group_of(
 
     def join() -> AnySession:
         if rank != mine.ranks[0]:
-            newcomer.join_job(options.slots, options.urgent_slots)
+            newcomer.join_job()
         return newcomer.begin()
 
     return join
-
-
-def _newcomer(
-    parent: Session | SideBySideSession,
-    group: SplitGroup,
-    options: CommunicatorOptions,
-    deadline: float,
-    cancelled: Latch,
-) -> Newcomers:
-    """Return a rank on its way into a group, by its parent's ports and connections."""
-
-    def check() -> None:
-        if parent.broken is not None:
-            raise copy.copy(parent.broken)
-
-    place = Placement(group.ranks.index(parent.rank), len(group.ranks), parent.rank)
-    return Newcomers.of_group(
-        parent,
-        group.name,
-        place=place,
-        timeout=options.timeout,
-        waiting=lambda who: Waiting(who, deadline, cancelled, check),
-        ranks=group.ranks,
-    )

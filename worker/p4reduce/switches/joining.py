@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,9 +16,11 @@ from p4reduce.control.tls import TlsError, TlsFiles
 from p4reduce.environment import Placement
 from p4reduce.errors import AdmissionError, ClosedError, ConfigurationError
 from p4reduce.latch import Latch
+from p4reduce.options import CommunicatorOptions
 from p4reduce.session.job_client import JobClient
 from p4reduce.session.joining import Newcomer, form_anew, join
 from p4reduce.session.session import Session, SessionSettings
+from p4reduce.session.splitting import SplitGroup
 from p4reduce.session.waiting import Waiting
 from p4reduce.switches.addresses import SwitchAddress, check_several
 from p4reduce.switches.side_by_side import SideBySideSession, job_on
@@ -28,9 +31,6 @@ def join_all(
     place: Placement,
     job: str,
     settings: SessionSettings,
-    *,
-    slots: int,
-    urgent_slots: Sequence[int],
     waiting: Callable[[str], Waiting],
 ) -> Session | SideBySideSession:
     """Join a job on each switch in turn, and return when all ranks are there.
@@ -42,8 +42,6 @@ def join_all(
         place: of this rank.
         job: the name of the whole.
         settings: those of the first switch.
-        slots: as for `session.joining.join`, for each switch.
-        urgent_slots: as for `session.joining.join`, for each switch.
         waiting: returns the deadline for the rank that it is given.
 
     Raises:
@@ -59,13 +57,8 @@ def join_all(
             connect, ring = address.connect(place.rank, settings.engine), settings.ring
             if ring is not None and number:
                 ring = ring.for_another()
-            session = join(
-                job_client,
-                replace(settings, connect=connect, ring=ring),
-                slots=slots,
-                urgent_slots=urgent_slots,
-                waiting=waiting(job_client.who),
-            )
+            there = replace(settings, connect=connect, ring=ring)
+            session = join(job_client, there, waiting(job_client.who))
             undo.callback(session.abandon)
             sessions.append(session)
             # They come before the next switch, and all ranks get the same list.
@@ -91,25 +84,22 @@ class Newcomers:
     def of_group(
         cls,
         parent: Session | SideBySideSession,
-        job: str,
-        place: Placement,
-        timeout: float,
-        waiting: Callable[[str], Waiting],
-        ranks: Sequence[int],
+        group: SplitGroup,
+        options: CommunicatorOptions,
+        deadline: float,
+        cancelled: Latch,
     ) -> Newcomers:
-        """Return newcomers that use a parent's ports and connections.
-
-        Args:
-            parent: the group has some of its ranks.
-            job: of the group.
-            place: in the group.
-            timeout: of the group's collectives.
-            waiting: returns the deadline for the rank that it is given.
-            ranks: of the group, as the parent numbers them.
+        """Return newcomers to a group, by their parent's ports and connections.
 
         Raises:
             ClosedError: the parent is closed.
         """
+
+        def check() -> None:
+            if parent.broken is not None:
+                raise copy.copy(parent.broken)
+
+        rank, size = group.ranks.index(parent.rank), len(group.ranks)
         each: list[Newcomer] = []
         sessions = parent.sessions if isinstance(parent, SideBySideSession) else (parent,)
         for number, session in enumerate(sessions):
@@ -120,23 +110,28 @@ class Newcomers:
                 for newcomer in each:
                     newcomer.give_up()
                 raise ClosedError("the communicator is closed") from None
-            there = replace(place, local_rank=before.place.local_rank)
-            name = job_on(job, number)
-            job_client = JobClient(client, there, name, switch=before.switch, token=before.token)
+            place = Placement(rank, size, before.place.local_rank)
+            name = job_on(group.name, number)
+            job_client = JobClient(client, place, name, switch=before.switch, token=before.token)
             beside, ring = session.settings.beside_controller, session.settings.ring
             settings = replace(
                 session.settings,
-                timeout=timeout,
-                beside_controller=tuple(own for own, rank in enumerate(ranks) if rank in beside),
+                timeout=options.timeout,
+                slots=options.slots,
+                urgent_slots=options.urgent_slots,
+                beside_controller=tuple(
+                    own for own, rank in enumerate(group.ranks) if rank in beside
+                ),
                 ring=None if ring is None else ring.for_another(),
             )
-            each.append(Newcomer(job_client, settings, waiting(job_client.who)))
-        return cls(job, each)
+            waiting = Waiting(job_client.who, deadline, cancelled, check)
+            each.append(Newcomer(job_client, settings, waiting))
+        return cls(group.name, each)
 
-    def join_job(self, slots: int, urgent_slots: Sequence[int]) -> None:
+    def join_job(self) -> None:
         """Join the job on each switch, as `session.joining.Newcomer`."""
         for newcomer in self._each:
-            newcomer.join_job(slots, urgent_slots)
+            newcomer.join_job()
 
     def begin(self) -> Session | SideBySideSession:
         """Start a session on each switch, as `session.joining.Newcomer`."""
