@@ -28,13 +28,7 @@ from p4reduce.errors import (
 )
 from p4reduce.session.port import PortShare
 from p4reduce.session.waiting import Waiting
-from p4reduce.wire.format import (
-    AGGREGATION_PORT,
-    Endpoint,
-    FrameKind,
-    header_bytes,
-    template,
-)
+from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, FrameKind, header_bytes, template
 from p4reduce.wire.frames import FrameBuffer
 from p4reduce.wire.rank_sets import Child, Level
 
@@ -184,6 +178,10 @@ class _HelloSender:
 class JobClient:
     """Makes the calls, each within a deadline. Thread-safe.
 
+    Timeouts are in seconds. All calls raise ControlError if the controller refuses, and
+    ClientClosedError if the client is closed. `check` is called again and again meanwhile; what it
+    raises ends the call.
+
     Attributes:
         client: closed by `close`.
         place: who this is, at first; a job that forms again may give another rank.
@@ -210,11 +208,8 @@ class JobClient:
     ) -> Member:
         """Register when a controller is there. Raises as `p4reduce.init` does.
 
-        Args:
-            slots: the number to ask for if this creates the job; 0: the controller's default.
-            urgent_slots: how many of them are for class 1, 2 and so on; the same on all ranks.
-            waiting: the deadline.
-            own_address: whether the transport has its own addresses.
+        The slots are as in `SessionSettings`. `own_address`: whether the transport has its own
+        addresses.
         """
         request = pb.JoinRequest(
             job=self.job,
@@ -270,18 +265,11 @@ class JobClient:
         """Send HELLO until the controller says that all are there.
 
         A rank that ends this call gives up its place, and a job that is about to run fails by that.
-        So where the switch is lost meanwhile, it keeps the place, and opens another transport.
-
-        Args:
-            member: as which rank.
-            transport: where the frames are to come from; closed if this fails.
-            timeout: seconds.
-            check: called again and again meanwhile; what it raises ends the call.
-            reopen: opens another transport where one broke, again and again until it does not
-                raise SwitchUnreachableError. One that lasts ends the call.
+        So where the switch is lost meanwhile, it keeps the place, and opens another transport by
+        `reopen`, which is called until it does not raise SwitchUnreachableError. One that lasts
+        ends the call. `transport` is closed if this fails.
 
         Raises:
-            ControlError: as the controller's.
             SwitchUnreachableError: the transport broke, and there is no other one.
         """
         greeting = _HelloSender(member, transport)
@@ -323,21 +311,10 @@ class JobClient:
         timeout: float,
         check: Callable[[], None] = lambda: None,
     ) -> Member:
-        """Continue after a failed job.
+        """Return a membership in the job that continues after a failed one.
 
-        Args:
-            member: in the failed job.
-            world_size: of the new job; 0: the number of live ranks.
-            completed: the number of the first collective whose result this rank lacks.
-            intact: whether to continue only with all ranks.
-            timeout: seconds.
-            check: as for `attach`.
-
-        Returns:
-            The membership in the new job.
-
-        Raises:
-            ControlError: the controller refuses.
+        `world_size` 0 stands for the number of live ranks. `completed` is the number of the first
+        collective whose result this rank lacks. `intact`: whether to continue only with all ranks.
         """
         request = pb.ReformRequest(
             **member.proof,
@@ -360,15 +337,10 @@ class JobClient:
         heard: float = 0.0,
         statistics: pb.WorkerStatistics | None = None,
     ) -> pb.HeartbeatReply:
-        """Renew a lease, and hear how the job is. Raises ControlError.
+        """Renew a lease, and hear how the job is. `completed` is as for `reform`.
 
-        Args:
-            member: whose lease.
-            timeout: seconds.
-            completed: as for `reform`.
-            unanswered: seconds for which the switch has owed an answer; 0: it owes none.
-            heard: seconds since the switch last answered; 0: it never has.
-            statistics: so far.
+        The switch has owed an answer for `unanswered` seconds, 0 if it owes none. It last answered
+        `heard` seconds ago, 0 if it never has.
         """
         request = pb.HeartbeatRequest(
             **member.proof,
@@ -382,42 +354,28 @@ class JobClient:
     def compare(
         self, member: Member, calls: Sequence[pb.Called], timeout: float
     ) -> pb.CompareReply:
-        """Report what this rank called, and return what each rank called.
-
-        Raises:
-            ControlError: the controller refuses.
-            ClientClosedError: the client is closed.
-        """
+        """Report what this rank called, and return what each rank called."""
         request = pb.CompareRequest(**member.proof, calls=calls)
         return self.client.call(self.client.stub.Compare, request, timeout=timeout)
 
     def settle(
         self, member: Member, step: int, said: bytes, timeout: float, check: Callable[[], None]
     ) -> dict[int, bytes]:
-        """Say something to the other ranks that remain, and return what each of them says.
+        """Say at most 60 KiB to the other ranks that remain; return what each of them says.
 
-        Args:
-            member: in the job that lost a rank.
-            step: from 0; all of them take the same ones.
-            said: at most 60 KiB.
-            timeout: seconds.
-            check: as for `attach`.
-
-        Raises:
-            ControlError: the controller refuses, or not all have said something in time.
-            ClientClosedError: the client is closed.
+        All of them take the same steps, from 0.
         """
         request = pb.SettleRequest(**member.proof, step=step, said=said, timeout=timeout)
         reply = self._call_patiently(self.client.stub.Settle, request, timeout, check, _POLL)
         return {one.rank: one.said for one in reply.said}
 
     def pass_settling(self, member: Member, timeout: float) -> None:
-        """Let the other ranks settle without this one. Raises as `compare` does."""
+        """Let the other ranks settle without this one."""
         request = pb.SettleRequest(**member.proof, passes=True)
         self.client.call(self.client.stub.Settle, request, timeout=timeout)
 
     def open_presence(self, member: Member) -> grpc.CallIterator[pb.Attending]:
-        """Open a call that ends with this process. Raises ClientClosedError."""
+        """Open a call that ends with this process."""
         with self.client.naming_closed():
             return self.client.stub.Attend(pb.AttendRequest(**member.proof))
 
