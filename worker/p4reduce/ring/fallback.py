@@ -28,11 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from p4reduce_common.host_port import format_host_port, parse_host_port
 
-from p4reduce.errors import (
-    ConfigurationError,
-    P4ReduceError,
-    P4ReduceTimeoutError,
-)
+from p4reduce.errors import ConfigurationError, P4ReduceError, P4ReduceTimeoutError
 from p4reduce.protocol.slots import SlotMachine
 from p4reduce.ring import rounds
 from p4reduce.ring.links import FALL_BACK, TRY, RingLinks, RingNeighbours, form
@@ -118,8 +114,7 @@ class RingRun:
         machine: has what is under way, and no thread uses it.
         call_log: of the collectives to reduce.
         reduced: called with the number of collectives that a round has ended.
-        who: the ranks.
-        listener: of this one.
+        who, listener: the ranks, and this one's.
         back: the incarnation by which this rank could use the switch; 0: none yet.
         left: seconds that may be waited at most; raises what the waiting ends with. Gets what is
             waited for, and the rank that is.
@@ -149,11 +144,7 @@ class RingRun:
         self._changed = asyncio.Event()
 
     def run(self) -> None:
-        """Reduce until all ranks can return to a switch.
-
-        Raises:
-            P4ReduceError: raised by `left`, or by another rank.
-        """
+        """Reduce until all ranks can return to a switch. Raises as `left` or another rank."""
         asyncio.run(self._run())
 
     def wake(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from p4reduce_common.host_port import parse_host_port
@@ -229,11 +229,11 @@ async def _connect(who: RingNeighbours, purpose: int) -> Connection:
 
 # -- Why a rank is gone --------------------------------------------------------------------------
 
-_KINDS: dict[str, type[P4ReduceError]] = {
-    "lost": WorkerLostError,
-    "late": P4ReduceTimeoutError,
-    "mismatch": MismatchError,
-    "failed": P4ReduceError,
+_KINDS: dict[str, Callable[[str, tuple[int, ...]], P4ReduceError]] = {
+    "lost": lambda text, ranks: WorkerLostError(text, ranks=ranks),
+    "late": lambda text, ranks: P4ReduceTimeoutError(text, missing=ranks),
+    "mismatch": lambda text, ranks: MismatchError(text),
+    "failed": lambda text, ranks: P4ReduceError(text),
 }
 
 
@@ -265,11 +265,7 @@ def _unpack(data: bytes, rank: int) -> P4ReduceError:
         ranks = tuple(int(one) for one in gone_reason["ranks"])
     except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError):
         return _no_message(rank)
-    if kind is WorkerLostError:
-        return WorkerLostError(text, ranks=ranks)
-    if kind is P4ReduceTimeoutError:
-        return P4ReduceTimeoutError(text, missing=ranks)
-    return kind(text)
+    return kind(text, ranks)
 
 
 def _no_message(rank: int) -> P4ReduceError:

@@ -48,10 +48,8 @@ async def gather(links: RingLinks, mine: bytes) -> list[bytes]:
 async def reduce(links: RingLinks, rows: Bytes, combine: Callable[[Bytes, Bytes], object]) -> None:
     """Reduce an array over all ranks, in place.
 
-    Args:
-        links: to the neighbours.
-        rows: contiguous, of the same shape on all ranks.
-        combine: adds the second of two parts to the first; each is some rows, flat.
+    `rows` is contiguous, and of the same shape on all ranks. `combine` adds the second of two parts
+    to the first; each is some rows, flat.
 
     Raises:
         P4ReduceError: as for `RingLinks.exchange`, or a part has another length.

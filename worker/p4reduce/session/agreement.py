@@ -38,12 +38,9 @@ class ResumeAgreement:
 
     Attributes:
         joined: this rank's place in the new life; closed with the engine.
-        engine: runs the new life.
+        engine: runs the new life on a fresh machine.
 
     Args:
-        job_client: of the new life.
-        joined: this rank's place in it.
-        machine: a fresh one for the new life.
         before: what the rank had under way; no thread uses it.
     """
 
@@ -59,11 +56,8 @@ class ResumeAgreement:
     def reach(self, check: Callable[[], None]) -> None:
         """Agree, and hand over what ranks lack. Nothing changes yet.
 
-        Args:
-            check: raises an error that makes it useless.
-
         Raises:
-            P4ReduceError: no agreement was reached.
+            P4ReduceError: no agreement was reached; or what `check` raises meanwhile.
         """
         before, member = self._before, self.joined.member
         finished, world_size = before.finished, member.world_size

@@ -32,14 +32,7 @@ def explain(
     member: Member,
     ended: Callable[[MismatchError], object],
 ) -> None:
-    """Find out in a thread which rank called what, and call `ended` with the error.
-
-    Args:
-        dispute: of this rank with others.
-        job_client: for the call to the controller.
-        member: of this rank.
-        ended: called in that thread.
-    """
+    """Find out in a thread which rank called what, and call `ended` there with the error."""
 
     def ask() -> None:
         error = dispute.error

@@ -13,11 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from p4reduce.errors import (
-    ClosedError,
-    P4ReduceError,
-    SwitchUnreachableError,
-)
+from p4reduce.errors import ClosedError, P4ReduceError, SwitchUnreachableError
 from p4reduce.latch import Latch
 from p4reduce.machine_code import (
     ITERATION_BROKEN,
@@ -56,17 +52,12 @@ class EngineOwner:
 
 
 class Engine:
-    """Runs a job's collectives in the thread of its port.
+    """Runs a machine's collectives in the thread of its port, and closes its share at the end.
 
     Attributes:
+        machine: for that thread alone from now on.
         lock: held where a request meets the thread's end.
-        machine: what it runs.
-        iteration: what moves its frames.
-
-    Args:
-        machine: what to run; from now on for the thread alone.
-        share: of the port, closed at the end.
-        owner: whom to call at the end.
+        iteration: what moves the machine's frames.
     """
 
     def __init__(
@@ -103,9 +94,7 @@ class Engine:
     def submit(self, collective: Collective, *, here: bool = False) -> None:
         """Start a collective. Raises the error that broke the engine before.
 
-        Args:
-            collective: not started yet.
-            here: whether this thread will wait for it at once, and may run it itself.
+        `here`: whether this thread will wait for it at once, and may run it itself.
         """
         if not (here and self._leave_to_caller(collective)):
             self._request(lambda: self.machine.submit(collective))
@@ -205,8 +194,7 @@ class Engine:
     def adopt(self, take_over: Callable[[], None], owner: EngineOwner) -> bool:
         """Let the thread take over what another machine has under way, and set the owner.
 
-        Returns:
-            False if the transport broke already: `take_over` is not called then.
+        Returns False if the transport broke already: `take_over` is not called then.
         """
         with self.lock:
             if self._stopped:
@@ -261,8 +249,7 @@ class Engine:
     def halt(self, timeout: float) -> bool:
         """End the engine and leave collectives in flight as they are, for another engine.
 
-        Returns:
-            Whether no thread uses the machine any more. If not, call it again.
+        Returns whether no thread uses the machine any more. If not, call it again.
         """
         with self.lock:
             self._kept = True

@@ -30,15 +30,9 @@ _NOT_YET = frozenset(
 
 
 def join(job_client: JobClient, settings: SessionSettings, waiting: Waiting) -> Session:
-    """Join a job, and return when all of its ranks have joined.
+    """Join a job, and return when all of its ranks have joined. Missing parts are waited for.
 
-    Args:
-        job_client: closed if this fails.
-        settings: of the session.
-        waiting: the deadline for all of it. Missing parts are waited for.
-
-    Raises:
-        P4ReduceError: as for `p4reduce.init`.
+    The client is closed if this fails. Raises as `p4reduce.init` does.
     """
     newcomer = Newcomer(job_client, settings, waiting)
     errors = SwitchUnreachableError, PlaceLostError
@@ -133,14 +127,13 @@ class Newcomer:
 def form_anew(session: Session, world_size: int, timeout: float, cancelled: Latch) -> Session:
     """Form a failed job again with the remaining ranks.
 
+    If this fails, it may be tried again with the session. Raises as `Communicator.reform` does.
+
     Args:
-        session: a broken one. If this fails, it may be tried again with it.
+        session: a broken one.
         world_size: of the new job; 0: the number of remaining ranks.
         timeout: seconds.
         cancelled: set when the result is not needed any more.
-
-    Raises:
-        P4ReduceError: as for `Communicator.reform`.
     """
     waiting = Waiting(session.job_client.who, time.monotonic() + timeout, cancelled)
     size, settings = session.world_size, session.settings

@@ -41,12 +41,7 @@ class Codec:
 
     Blocks that C cannot reach, such as those of sparse tensors, go through an array.
 
-    Args:
-        library: the functions.
-        collective: whose blocks they are.
-        world_size: of the job.
-        frames: `encode` fills them and `decode` reads them, as many blocks at a time as it has
-            rows.
+    `encode` fills the frames and `decode` reads them, as many blocks at a time as there are rows.
     """
 
     def __init__(

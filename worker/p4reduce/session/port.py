@@ -51,17 +51,12 @@ class WorkerPort:
     It lasts until its last share is released, or until the transport breaks.
 
     Attributes:
-        transport: to the switch.
+        transport: to the switch; used by the thread alone from now on.
+        engine: the kind of engine of all its jobs, as for `init`.
         error: the error that broke it, or None.
         over: whether the thread has ended, or is about to.
         cpu_seconds: the thread's processor time.
         lock: of the link, if callers may run collectives themselves.
-        engine: the kind of engine of all its jobs.
-
-    Args:
-        transport: used by the thread alone from now on.
-        name: of the thread.
-        engine: as for `init`.
     """
 
     def __init__(self, transport: Transport, name: str, engine: str) -> None:
@@ -203,11 +198,7 @@ class WorkerPort:
 
 
 class PortShare:
-    """One job's part of a port: for joining, and for an engine.
-
-    Attributes:
-        port: that it is a share of.
-    """
+    """One job's part of a port: for joining, and for an engine."""
 
     def __init__(self, port: WorkerPort) -> None:
         self.port = port
@@ -262,13 +253,9 @@ class WorkerPorts:
     def connect(
         self, name: str, rank: int, engine: str, open_it: Callable[[], Transport]
     ) -> PortShare:
-        """Return a share of a port, or a new transport.
+        """Return a share of the port or interface with that name, opened if there is none to share.
 
-        Args:
-            name: of the port or interface.
-            rank: of the first job, for the thread's name.
-            engine: the kind of engine, as for `init`.
-            open_it: opens a transport if there is none to share.
+        A new thread's name has the rank.
 
         Raises:
             ConfigurationError: a job with another engine has this port; or as for `open_it`.

@@ -401,7 +401,10 @@ class RecoveryProtocol:
     # -- Waiting -----------------------------------------------------------------------------------
 
     def _next(self, works: tuple[Work, ...], seconds: float = math.inf) -> Steps[Ended | None]:
-        """Have these under way, and return what ends next; None: something else has happened."""
+        """Have these under way, and return what ends next; None: something else has happened.
+
+        Raises UnwantedError, but while the session takes the switch over, which takes no time.
+        """
         if any(_carried(work) is self.connection for work in works):
             self.connection = None
         left = self._deadline() - self.event.now
@@ -411,22 +414,16 @@ class RecoveryProtocol:
         ended = self.event.ended
         if ended is not None and isinstance(ended.work, OPENING) and ended.error is None:
             self.connection = ended.result
+        if self.state is not RecoveryState.RESUMING:
+            self._raise_if_unwanted()
         return ended
 
     def _do(self, work: Work) -> Steps[Any]:
         """Return what one work comes to. Raise what ends the recovery meanwhile."""
-        while True:
-            ended = yield from self._next((work,))
-            self._raise_if_unwanted()
-            if ended is not None:
-                return ended.value()
-            self._raise_if_rank_lost()
-            self._raise_if_late()
-
-    def _finish(self, work: Work) -> Steps[Any]:
-        """Return what a work comes to that takes no time, whatever happens meanwhile."""
         while (ended := (yield from self._next((work,)))) is None:
-            pass
+            if self.state not in (RecoveryState.RESUMING, RecoveryState.SETTLING):
+                self._raise_if_rank_lost()
+                self._raise_if_late()
         return ended.value()
 
     def _drop(self) -> None:
@@ -489,7 +486,7 @@ class RecoveryProtocol:
             if isinstance(found, JoinedJob):
                 found = yield from self._do(AgreeOnSwitch(found))
                 self._on(RecoveryEvent.AGREED)
-            yield from self._finish(ResumeSession(found))
+            yield from self._do(ResumeSession(found))
         except (WorkerLostError, UnwantedError):
             raise
         except P4ReduceError:
@@ -502,9 +499,9 @@ class RecoveryProtocol:
 
     def _switch(self) -> Steps[Found]:
         """Return a switch on which all ranks are, or this one's transport if only that was lost."""
+        self._raise_if_unwanted()
         attempt = _Attempt(self._search())
         while True:
-            self._raise_if_unwanted()
             self._raise_if_rank_lost()
             if self._is_ring_due(attempt.found):
                 return (yield from self._by_ring(attempt))
@@ -515,15 +512,11 @@ class RecoveryProtocol:
             self._raise_if_late()
             attempt.go_on()
             if attempt.found is None:
-                yield from self._next(attempt.wanted.works, self._until(attempt))
-
-    def _until(self, attempt: _Attempt) -> float:
-        """Return the seconds until the search continues, or the ring may be due."""
-        seconds = attempt.wanted.seconds
-        if self.ring_after is not None:
-            left = self.started + self.ring_after - self.event.now
-            seconds = min(seconds, left) if left > 0 else seconds
-        return seconds
+                seconds = attempt.wanted.seconds
+                until_ring = self.started + (self.ring_after or 0.0) - self.event.now
+                if until_ring > 0:
+                    seconds = min(seconds, until_ring)
+                yield from self._next(attempt.wanted.works, seconds)
 
     # -- The search for a switch -------------------------------------------------------------------
 
@@ -673,8 +666,8 @@ class RecoveryProtocol:
             if isinstance(attempt.found, JoinedJob):
                 ring.incarnation = attempt.found.member.incarnation
             # The ring itself looks after the deadlines, as it knows for whom it waits.
-            ended = yield from self._next((ring, *attempt.wanted.works), self._until(attempt))
-            self._raise_if_unwanted()
+            wanted = attempt.wanted
+            ended = yield from self._next((ring, *wanted.works), wanted.seconds)
             self._raise_if_rank_lost()
             if ended is not None and ended.work is ring:
                 ended.value()
@@ -690,13 +683,8 @@ class RecoveryProtocol:
         member = self.latest
         if member.rank in error.ranks:
             return error  # the others agree without this rank
-        work = SettleCalls(member)
         try:
-            ended = None
-            while ended is None:
-                ended = yield from self._next((work,))
-                self._raise_if_unwanted()
-            ended.value()
+            yield from self._do(SettleCalls(member))
         except UnwantedError:
             raise
         except (P4ReduceError, ControlError, ClientClosedError) as problem:

@@ -47,6 +47,7 @@ from p4reduce.session.recovery import (
     Work,
 )
 from p4reduce.session.settling import settle_calls
+from p4reduce.session.waiting import Waiting
 from p4reduce.tensors.stream import Collective
 from p4reduce.thread_failure import ThreadFailedError
 
@@ -69,7 +70,7 @@ Check = Callable[[], None]
 
 
 class Recovery:
-    """Recovers once, in a thread.
+    """Recovers a session once, in a thread.
 
     Args:
         session: has lost its switch, or a rank.
@@ -247,8 +248,9 @@ class Recovery:
             case ReduceByRing():
                 return self._reduce_by_ring(work, check)
             case SettleCalls():
-                within = _SETTLE * session.lease + _SETTLE_MARGIN
-                return settle_calls(session.job_client, work.member, machine, within, check)
+                deadline = time.monotonic() + _SETTLE * session.lease + _SETTLE_MARGIN
+                waiting = Waiting(self._who, deadline, Latch(), check)
+                return settle_calls(session.job_client, work.member, machine, waiting)
             case ResumeSession():
                 log.warning(
                     "%s: back on the switch %.3g s after it was lost", self._who, self._seconds()
@@ -290,16 +292,15 @@ class Recovery:
 
     def _agree(self, work: AgreeOnSwitch, check: Check) -> ResumeAgreement:
         session, joined = self._session, work.joined
+        opened: JoinedJob | ResumeAgreement = joined
         try:
             fresh = machine_for(joined, session.settings.engine)
-            agreement = ResumeAgreement(session.job_client, joined, fresh, self._engine.machine)
-        except BaseException:
-            joined.close()
-            raise
-        try:
+            opened = agreement = ResumeAgreement(
+                session.job_client, joined, fresh, self._engine.machine
+            )
             agreement.reach(check)
         except BaseException as error:
-            agreement.close()
+            opened.close()
             log.info("%s: %s", self._who, error)
             raise
         return agreement

@@ -95,13 +95,8 @@ class SessionSettings:
 class Session:
     """Owns engine, call log, heartbeat and the calls to the controller.
 
-    Made by `joining`; from then on the owner of all that it is given.
-
-    Args:
-        job_client: for the calls.
-        joined: this rank's place in the job, and on the switch.
-        settings: what `init` was asked for.
-        listener: for the ring, if there is one to fall back to.
+    Made by `joining`; from then on the owner of all that it is given. The listener is for the ring,
+    if there is one to fall back to.
 
     Attributes:
         member: the present membership.
@@ -438,9 +433,8 @@ class Session:
     def close(self, *, linger: bool = False) -> None:
         """Stop, and leave the job. Collectives in flight end with `ClosedError`. Idempotent.
 
-        Args:
-            linger: first wait until the others do not need this rank. An exception
-                meanwhile ends that wait; leaving continues.
+        `linger`: first wait until the others do not need this rank. An exception meanwhile ends
+        that wait; leaving continues.
         """
         if held(self._lock):
             # By a signal handler, within a call of this thread, which cannot continue before.

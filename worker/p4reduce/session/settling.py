@@ -18,49 +18,32 @@ import numpy.typing as npt
 from p4reduce.control.client import NoAnswerError
 from p4reduce.session.job_client import JobClient, Member
 from p4reduce.session.machine import Machine
+from p4reduce.session.waiting import Waiting
 from p4reduce.tensors.continuing import MESSAGE_BYTES, Continuation, Messages, words_of
 
 _AT_ONCE = 48  # results in a step: a request has at most 64 KiB
-_PAUSE = 0.1  # seconds between two attempts to reach the controller
 
 
-def settle_calls(
-    job_client: JobClient,
-    member: Member,
-    machine: Machine,
-    timeout: float,
-    check: Callable[[], None],
-) -> None:
+def settle_calls(job_client: JobClient, member: Member, machine: Machine, waiting: Waiting) -> None:
     """Agree, and take what this rank lacks.
 
     If a further rank is lost meanwhile, those that remain begin again: it may have been the one
-    that hands over.
-
-    Args:
-        job_client: for the calls.
-        member: in the job that lost a rank.
-        machine: what this rank has under way; nothing else uses it meanwhile.
-        timeout: seconds for all of it.
-        check: called again and again; what it raises ends it.
+    that hands over. Nothing else uses the machine meanwhile.
 
     Raises:
         ControlError, ClientClosedError: no agreement was reached.
-        P4ReduceError: raised by `check`, or the ranks are out of step.
+        P4ReduceError: waiting became useless, or the ranks are out of step.
     """
-    ends, steps = time.monotonic() + timeout, itertools.count()
+    steps = itertools.count()
 
     def say(said: bytes) -> dict[int, bytes]:
         """Take a step: say something, and return what all say."""
         step = next(steps)
-        while True:
-            check()
-            left = max(ends - time.monotonic(), 0.1)
-            try:
-                return job_client.settle(member, step, said, left, check)
-            except NoAnswerError:
-                if time.monotonic() + _PAUSE >= ends:
-                    raise
-            time.sleep(_PAUSE)
+        return waiting.retry(
+            lambda: job_client.settle(member, step, said, waiting.left, waiting.check),
+            lambda error: True,
+            NoAnswerError,
+        )
 
     while True:
         words = say(words_of(machine.finished).tobytes())

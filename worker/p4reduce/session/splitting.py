@@ -83,11 +83,9 @@ class SplitGroup:
 
 
 def agree(job: str, table: npt.NDArray[np.int64]) -> list[SplitGroup]:
-    """Return the groups, which are equal on all ranks.
+    """Return the groups of a parent job, which are equal on all ranks.
 
-    Args:
-        job: the parent's name.
-        table: the requests of all ranks in order; shape (ranks, 5).
+    `table` has the requests of all ranks in order; shape (ranks, 5).
 
     Raises:
         ConfigurationError: a rank's arguments are wrong, or options differ within a group.

@@ -61,12 +61,10 @@ class Waiting:
         passes: Callable[[Any], bool],
         *errors: type[Exception],
     ) -> T:
-        """Return what an attempt returns. Log every few seconds what is missing until then.
+        """Return what an attempt returns, which is made again until the deadline.
 
-        Args:
-            attempt: is made again after a pause, until the deadline.
-            passes: whether an error may be gone at the next attempt. If not, it is raised.
-            errors: the kinds that `passes` knows. Others are raised.
+        `passes` knows some kinds of errors, and whether one may be gone at the next attempt. Any
+        other error is raised. What is missing is logged every few seconds.
         """
         while True:
             try:
