@@ -171,11 +171,12 @@ class SmallWorld:
         for rank, transport in enumerate(transports):
             member = Member(self._job, rank, world, 0, endpoint(rank), SWITCH)
             ready = pb.Ready(world_size=world, slot_count=SLOTS, lease=LEASE)
-            settings = SessionSettings(lambda port: transport, TIMEOUT, True)  # noqa: B023
+            options = CommunicatorOptions(TIMEOUT)
+            settings = SessionSettings(lambda port: transport, options, True)  # noqa: B023
             session = Session(
                 office.member(rank), JoinedJob(member, transport, ready), settings, None
             )
-            comms.append(Communicator(session, CommunicatorOptions(TIMEOUT)))
+            comms.append(Communicator(session, options))
         return office, comms
 
     def close(self) -> None:

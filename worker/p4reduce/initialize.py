@@ -155,13 +155,11 @@ def init(
     beside = environ.get(BESIDE_CONTROLLER)
     settings = SessionSettings(
         there[0].connect(place.rank, access.engine),
-        timeout,
+        CommunicatorOptions(timeout, slots, urgent, agreed, spans),
         recover,
         access.engine,
         tuple(map(int, beside.split(","))) if beside else (),
         ring,
-        slots,
-        urgent,
     )
     cancelled = Latch()
     load(access.engine)
@@ -170,8 +168,7 @@ def init(
         session = join_all(
             there, place, name, settings, lambda who: Waiting(who, deadline, cancelled, check)
         )
-        inherited = CommunicatorOptions(timeout, slots, urgent, agreed, spans)
-        return Communicator(session, inherited)
+        return Communicator(session, settings.options)
 
     return make_in_thread(make, cancelled)
 

@@ -107,38 +107,32 @@ def try_ring(who: RingNeighbours, listener: RingListener, timeout: float) -> Non
         ) from None
 
 
+@dataclass(eq=False)
 class RingRun:
     """One fall-back. `run` is for a thread of its own, `wake` for any.
 
-    Args:
+    Attributes:
         machine: has what is under way, and no thread uses it.
         call_log: of the collectives to reduce.
         reduced: called with the number of collectives that a round has ended.
-        who, listener: the ranks, and this one's.
+        who: the ranks.
+        listener: of this one.
         back: the incarnation by which this rank could use the switch; 0: none yet.
         left: seconds that may be waited at most; raises what the waiting ends with. Gets what is
             waited for, and the rank that is.
     """
 
-    def __init__(
-        self,
-        machine: SlotMachine | ReferenceMachine,
-        call_log: CallLog,
-        reduced: Callable[[int], object],
-        who: RingNeighbours,
-        listener: RingListener,
-        back: Callable[[], int],
-        left: Callable[[str, int | None], float],
-    ) -> None:
-        self._machine = machine
-        self._call_log = call_log
+    machine: SlotMachine | ReferenceMachine
+    call_log: CallLog
+    reduced: Callable[[int], object]
+    who: RingNeighbours
+    listener: RingListener
+    back: Callable[[], int]
+    left: Callable[[str, int | None], float]
+
+    def __post_init__(self) -> None:
         self._disputes: list[Dispute] = []
-        machine.disputed = self._disputes.append
-        self._reduced = reduced
-        self._who = who
-        self._listener = listener
-        self._back = back
-        self._left = left
+        self.machine.disputed = self._disputes.append
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
@@ -157,7 +151,7 @@ class RingRun:
         with self._lock:
             self._loop = asyncio.get_running_loop()
         try:
-            forming = form(self._who, self._listener, FALL_BACK)
+            forming = form(self.who, self.listener, FALL_BACK)
             links = await self._within(forming, "all ranks to form a ring")
             try:
                 await self._reduce_all(links)
@@ -175,8 +169,8 @@ class RingRun:
         links.gone_reason.add_done_callback(lambda _: self.wake())
         while True:
             self._submit()
-            awaiting = self._machine.awaiting
-            mine = _INCARNATION.pack(self._back()) + np.packbits(awaiting).tobytes()
+            awaiting = self.machine.awaiting
+            mine = _INCARNATION.pack(self.back()) + np.packbits(awaiting).tobytes()
             said = await self._within(rounds.gather(links, mine), links)
             backs = {_INCARNATION.unpack_from(one)[0] for one in said}
             if len(backs) == 1 and 0 not in backs:
@@ -190,7 +184,7 @@ class RingRun:
 
     async def _continue(self, links: RingLinks) -> None:
         """Let all ranks have the newest result of each slot."""
-        machine, rank = self._machine, self._who.rank
+        machine, rank = self.machine, self.who.rank
         mine = words_of(machine.finished).tobytes()
         said = await self._within(rounds.gather(links, mine), links)
         words = [np.frombuffer(one, np.int32) for one in said]
@@ -201,23 +195,23 @@ class RingRun:
 
     async def _round(self, links: RingLinks, slots: Indices) -> None:
         """Complete the rounds under way in some slots. Raises MismatchError."""
-        results = await self._within(sum_up(links, self._machine.contributions(slots)), links)
+        results = await self._within(sum_up(links, self.machine.contributions(slots)), links)
         self._take(slots, results)
         if self._disputes:
             raise self._disputes[-1].error
 
     def _take(self, slots: Indices, results: Messages) -> None:
-        counts = self._machine.counts
+        counts = self.machine.counts
         before = counts.collectives + counts.overflows
-        self._machine.take_results(slots, results, time.monotonic())
-        counts = self._machine.counts
-        self._reduced(counts.collectives + counts.overflows - before)
+        self.machine.take_results(slots, results, time.monotonic())
+        counts = self.machine.counts
+        self.reduced(counts.collectives + counts.overflows - before)
 
     def _submit(self) -> bool:
         """Start what this rank has called since; return whether there was anything."""
-        calls = self._call_log.since(self._machine.next_sequence)
+        calls = self.call_log.since(self.machine.next_sequence)
         for one in calls:
-            self._machine.submit(one)
+            self.machine.submit(one)
         return bool(calls)
 
     async def _call(self, links: RingLinks) -> None:
@@ -236,10 +230,10 @@ class RingRun:
         try:
             while True:
                 if isinstance(awaited, str):
-                    left = self._left(awaited, None)
+                    left = self.left(awaited, None)
                 else:
                     rank = awaited.awaited
-                    left = self._left(f"rank {rank} to continue with the ring", rank)
+                    left = self.left(f"rank {rank} to continue with the ring", rank)
                 done, _ = await asyncio.wait({task}, timeout=min(left, _LONGEST_WAIT))
                 if done:
                     return task.result()

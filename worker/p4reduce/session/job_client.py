@@ -26,6 +26,7 @@ from p4reduce.errors import (
     P4ReduceTimeoutError,
     SwitchUnreachableError,
 )
+from p4reduce.options import CommunicatorOptions
 from p4reduce.session.port import PortShare
 from p4reduce.session.waiting import Waiting
 from p4reduce.wire.format import AGGREGATION_PORT, Endpoint, FrameKind, header_bytes, template
@@ -203,20 +204,17 @@ class JobClient:
         """The rank's name for messages."""
         return f"rank {self.place.rank} of job {self.job!r}"
 
-    def join(
-        self, slots: int, urgent_slots: Sequence[int], waiting: Waiting, *, own_address: bool
-    ) -> Member:
+    def join(self, options: CommunicatorOptions, waiting: Waiting, *, own_address: bool) -> Member:
         """Register when a controller is there. Raises as `p4reduce.init` does.
 
-        The slots are as in `SessionSettings`. `own_address`: whether the transport has its own
-        addresses.
+        `own_address`: whether the transport has its own addresses.
         """
         request = pb.JoinRequest(
             job=self.job,
             rank=self.place.rank,
             world_size=self.place.world_size,
-            slots=slots,
-            urgent_slots=urgent_slots,
+            slots=options.slots,
+            urgent_slots=options.urgent_slots,
             host=socket.gethostname(),
             pid=os.getpid(),
             processes=namespace_id("pid"),

@@ -82,10 +82,7 @@ class Newcomer:
             self._place.callback(self._listener.close)
             job_client.ring_address = self._listener.address
         self._member = member = job_client.join(
-            settings.slots,
-            settings.urgent_slots,
-            self._waiting,
-            own_address=transport.endpoint is not None,
+            settings.options, self._waiting, own_address=transport.endpoint is not None
         )
         self._place.callback(job_client.leave, member)
 
@@ -103,7 +100,7 @@ class Newcomer:
                 raise PlaceLostError(f"{what}: {error}") from None
             raise translated(error, what) from None
         self._place.callback(joined.transport.close)
-        kept, asked = list(joined.ready.urgent_slots), list(settings.urgent_slots)
+        kept, asked = list(joined.ready.urgent_slots), list(settings.options.urgent_slots)
         if kept != asked:
             raise AdmissionError(
                 f"{job_client.who} asked for {asked} urgent slots, and its controller keeps "

@@ -8,7 +8,7 @@ becomes of a number.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,10 @@ from p4reduce.wire.frames import FrameBuffer
 if TYPE_CHECKING:
     from p4reduce.reference.codec import ReferenceCodec
 
-AnyCodec: TypeAlias = "Codec | ReferenceCodec"
 
-
-def codec_for(collective: Collective, world_size: int, frames: FrameBuffer) -> AnyCodec:
+def codec_for(
+    collective: Collective, world_size: int, frames: FrameBuffer
+) -> Codec | ReferenceCodec:
     """Return a collective's codec; without machine code that of the specification, slow."""
     library = native_library()
     if library is not None:

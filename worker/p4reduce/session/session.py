@@ -30,6 +30,7 @@ from p4reduce.errors import (
     WorkerLostError,
 )
 from p4reduce.latch import Latch, held, unlock
+from p4reduce.options import CommunicatorOptions
 from p4reduce.ring.fallback import RingSettings
 from p4reduce.ring.links import RingNeighbours
 from p4reduce.ring.rank_address import RingListener
@@ -72,24 +73,21 @@ class SessionSettings:
 
     Attributes:
         connect: opens a transport to the switch.
-        timeout: seconds that recovering may take if no collective with a deadline is in flight.
+        options: of the communicator; its slots are asked for, and its timeout bounds a recovery
+            without a collective in flight.
         recover: whether to continue after the loss of the switch.
         engine: the kind of engine; see `session.machine`.
         beside_controller: the ranks on the controller's host, if those of the job have started it.
             They count as lost if it does not answer for two leases: their host is down then.
         ring: the ring to fall back to; None: none.
-        slots: the number to ask for; 0: the controller's default.
-        urgent_slots: how many of them are for class 1, 2 and so on.
     """
 
     connect: Connect
-    timeout: float
+    options: CommunicatorOptions
     recover: bool
     engine: str = NATIVE
     beside_controller: tuple[int, ...] = ()
     ring: RingSettings | None = None
-    slots: int = 0
-    urgent_slots: Sequence[int] = ()
 
 
 class Session:
@@ -417,7 +415,9 @@ class Session:
         interval, longest = _LINGER_INTERVALS
         while not (self._hurried or self.is_over() or self.broken is not None):
             waited = time.monotonic() - start
-            if waited > (_LINGER_TIMEOUT if self._recovery is None else self.settings.timeout):
+            if waited > (
+                _LINGER_TIMEOUT if self._recovery is None else self.settings.options.timeout
+            ):
                 return
             try:
                 reply = self.send_heartbeat(self.member, _LINGER_TIMEOUT)

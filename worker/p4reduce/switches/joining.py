@@ -116,9 +116,7 @@ class Newcomers:
             beside, ring = session.settings.beside_controller, session.settings.ring
             settings = replace(
                 session.settings,
-                timeout=options.timeout,
-                slots=options.slots,
-                urgent_slots=options.urgent_slots,
+                options=options,
                 beside_controller=tuple(
                     own for own, rank in enumerate(group.ranks) if rank in beside
                 ),
