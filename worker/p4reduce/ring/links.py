@@ -96,7 +96,7 @@ class RingLinks:
             WorkerLostError: a neighbour hung up, or another rank's error was passed on. That is
                 so for all errors in a ring.
         """
-        receiving = asyncio.ensure_future(self._next())
+        receiving = asyncio.ensure_future(self._arrived.get())
         try:
             try:
                 await self._send(_DATA, out)
@@ -107,9 +107,12 @@ class RingLinks:
                 if self.gone_reason.done():
                     raise self.gone_reason.result() from None
                 raise _hung_up(self.who.after) from None
-            return await receiving
+            message = await receiving
         finally:
             receiving.cancel()
+        if isinstance(message, P4ReduceError):
+            raise message
+        return message
 
     async def abort(self, error: P4ReduceError) -> None:
         """Tell the next rank why this one leaves. It tells its next one."""
@@ -130,12 +133,6 @@ class RingLinks:
         writer.write(_HEAD.pack(kind, len(data)))
         writer.write(data)
         await writer.drain()
-
-    async def _next(self) -> bytes:
-        message = await self._arrived.get()
-        if isinstance(message, P4ReduceError):
-            raise message
-        return message
 
     async def _read(self) -> None:
         """Receive what comes, so that an idle rank notices the end of another."""

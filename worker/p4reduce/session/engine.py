@@ -220,20 +220,18 @@ class Engine:
     def statistics(self) -> Statistics:
         """Return the statistics so far."""
         machine = self.machine
+        with self.lock:
+            dropped = self._finally_dropped if self._stopped else self._transport.dropped
         p50, p90, p99 = machine.round_trips.percentiles(50, 90, 99)
         return Statistics(
             **asdict(machine.counts),
-            dropped=self._dropped(),
+            dropped=dropped,
             round_trip_p50=p50,
             round_trip_p90=p90,
             round_trip_p99=p99,
             retransmission_timeout=machine.timeout_seconds,
             window=machine.window_size,
         )
-
-    def _dropped(self) -> int:
-        with self.lock:
-            return self._finally_dropped if self._stopped else self._transport.dropped
 
     def stop(self, timeout: float) -> None:
         """End the engine. Collectives in flight end with `ClosedError`."""

@@ -121,11 +121,7 @@ for _state, _moves in TRANSITIONS.items():
 
 
 def after(state: RecoveryState, event: RecoveryEvent) -> RecoveryState:
-    """Return the next state.
-
-    Raises:
-        P4ReduceError: the table has no such transition: a bug.
-    """
+    """Return the next state. Raises P4ReduceError if the table has no such transition: a bug."""
     try:
         return TRANSITIONS[state][event]
     except KeyError:
@@ -306,15 +302,9 @@ class UnwantedError(P4ReduceError):
 
 @dataclass(eq=False)
 class _Attempt:
-    """A search for a switch, as far as it is.
+    """A search for a switch: what it waits for, and the switch when it is found."""
 
-    Attributes:
-        search: looks at `RecoveryProtocol.event` whenever it continues.
-        wanted: what it waits for.
-        found: the switch.
-    """
-
-    search: Steps[Found]
+    search: Steps[Found]  # looks at `RecoveryProtocol.event` whenever it continues
     wanted: Await = Await((), math.inf)
     found: Found | None = None
 
@@ -333,7 +323,6 @@ class RecoveryProtocol:
     """The recovery of one rank: once for each loss.
 
     Args:
-        job: its name.
         member: in the life that lost its switch, which the present slots belong to. Only in that
             life can they continue over another transport; a later one has fresh slots.
         why: the reason of the loss, for people.
@@ -523,8 +512,7 @@ class RecoveryProtocol:
     def _search(self) -> Steps[Found]:
         """Look until all ranks are on a switch, or the present one is there.
 
-        Raises:
-            P4ReduceError: there is nothing to look for.
+        Raises P4ReduceError where there is nothing to look for.
         """
         began, unknown_since = self.event.now, math.inf
         while True:
@@ -593,10 +581,10 @@ class RecoveryProtocol:
     def _in_next_life(self) -> Steps[JoinedJob | None]:
         progress = self.progress
         if not progress.all_lost:
+            progress.all_lost = True
             progress.awaited = (
                 "the controller has no switch yet, or not all ranks have asked for it"
             )
-            progress.all_lost = True
         lost = self.latest
         self.latest = yield from self._result(ReformJob(lost))
         self.before = lost
@@ -611,13 +599,13 @@ class RecoveryProtocol:
             transport = yield from self._result(OpenTransport(0))
             progress.awaited = ALL_RANKS
             joined: JoinedJob = yield from self._result(AttachToSwitch(self.latest, transport))
-        except (ControlError, SwitchUnreachableError) as error:
+            return joined
+        except ControlError:
             progress.switch_there = False
-            if isinstance(error, ControlError):
-                raise
-            progress.awaited = str(error)
+            raise
+        except SwitchUnreachableError as error:
+            progress.switch_there, progress.awaited = False, str(error)
             return None
-        return joined
 
     def _transport_again(self, began: float) -> Steps[PortShare | None]:
         """The job runs: the switch is there, or the controller has not noticed its loss yet."""
@@ -719,12 +707,10 @@ def why_over(job: str, member: Member, reply: pb.HeartbeatReply) -> P4ReduceErro
             f"({reply.reason})",
             ranks=lost,
         )
-    if lost:
-        return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=lost)
+    if lost or (reply.state == pb.FAILED and reply.cause == pb.CAUSE_RANK_LOST):
+        return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=lost or reply.left)
     if reply.state == pb.FAILED and reply.cause == pb.CAUSE_SWITCH_LOST:
         return None
-    if reply.state == pb.FAILED and reply.cause == pb.CAUSE_RANK_LOST:
-        return WorkerLostError(f"job {job!r} has failed: {reply.reason}", ranks=reply.left)
     if reply.state in (pb.FAILED, pb.ENDED):
         return JobEndedError(f"job {job!r} is over: {reply.reason}")
     return None

@@ -124,11 +124,6 @@ class Recovery:
         self._rank_lost = self._rank_lost or error
         self.wake()
 
-    def stop(self, timeout: float) -> None:
-        """Return when it has ended. The session must be over."""
-        self.wake()
-        self.join(timeout)
-
     def join(self, timeout: float) -> None:
         """Return when it has ended, or after `timeout` seconds."""
         if threading.current_thread() is not self._thread:
@@ -171,9 +166,10 @@ class Recovery:
 
     def _have(self, wanted: Await, reason: P4ReduceError | None = None) -> None:
         """Have under way what is wanted, and nothing else."""
+        reason = reason or self._rank_lost or self._session.broken
         for work in [work for work in self._in_flight if work not in wanted.works]:
             with self._lock:
-                self._cancelled[work] = reason or self._why_not()
+                self._cancelled[work] = reason or ClosedError("the communicator was closed")
             self._in_flight.pop(work).join(_CANCEL_TIMEOUT)
         for work in wanted.works:
             if work not in self._in_flight:
@@ -183,10 +179,6 @@ class Recovery:
                 self._in_flight[work] = thread
         if (ring := self._ring) is not None:
             ring.wake()
-
-    def _why_not(self) -> P4ReduceError:
-        closed = ClosedError("the communicator was closed")
-        return self._rank_lost or self._session.broken or closed
 
     def _next_event(self, seconds: float) -> Event:
         if not self._ended:

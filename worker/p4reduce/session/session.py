@@ -242,7 +242,8 @@ class Session:
         if recovery is None:
             engine.abort(error, _STOP_TIMEOUT)
         else:
-            recovery.stop(_STOP_TIMEOUT)
+            recovery.wake()
+            recovery.join(_STOP_TIMEOUT)
         self._heartbeat.leave_soon()
 
     def unlock(self) -> None:
@@ -498,7 +499,8 @@ class Session:
         with self._lock:
             recovery, engine = self._recovery, self._engine
         if recovery is not None:
-            recovery.stop(_STOP_TIMEOUT)
+            recovery.wake()
+            recovery.join(_STOP_TIMEOUT)
         engine.stop(_STOP_TIMEOUT)
         with self._lock:
             self.call_log.fail(self.broken or ClosedError("the communicator was closed"))

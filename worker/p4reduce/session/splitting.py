@@ -97,15 +97,13 @@ def agree(job: str, table: npt.NDArray[np.int64]) -> list[SplitGroup]:
             f"job {job!r} was not split: the arguments of {describe_ranks(wrong)} are wrong, and "
             "the error there says how"
         )
-    colors = sorted({wish.color for wish in wishes if wish.kind == _IN_GROUP})
+    ranks_of: dict[int, list[int]] = {}  # by color
+    for rank, wish in enumerate(wishes):
+        if wish.kind == _IN_GROUP:
+            ranks_of.setdefault(wish.color, []).append(rank)
     groups = []
-    for color in colors:
-        members = [
-            rank
-            for rank, wish in enumerate(wishes)
-            if wish.kind == _IN_GROUP and wish.color == color
-        ]
-        members.sort(key=lambda rank: (wishes[rank].key, rank))
+    for color, members in sorted(ranks_of.items()):
+        members.sort(key=lambda rank: wishes[rank].key)
         first = wishes[members[0]]
         others = tuple(rank for rank in sorted(members) if wishes[rank].options != first.options)
         if others:
