@@ -213,6 +213,15 @@ def test_without_patience_it_is_gradient_descent() -> None:
     np.testing.assert_allclose(lazy[0].model, eager[0].model, atol=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["int32", "int16", "int8"])
+def test_uploads_that_cancel_do_not_end_it(precision: str) -> None:
+    """Rounded, the first uploads sum to 0. The model stays, and nothing is allowed from then on."""
+    parts = [LeastSquares(np.ones((1, 1)), np.array([end])) for end in (1.0, 2.0**-30 - 1.0)]
+    settings = {"rate": 0.5, "steps": 200, "precision": precision}
+    result = run(2, lambda comm: lag_wk(comm, parts[comm.rank], **settings))[0]
+    assert result.model == pytest.approx(2.0**-31, rel=1e-6)
+
+
 @pytest.mark.parametrize("precision", ["int32", "int8"])
 @pytest.mark.parametrize("method", [lag_wk, lag_ps])
 def test_over_the_switch_it_is_the_same_bits(

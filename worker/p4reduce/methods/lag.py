@@ -159,7 +159,11 @@ def _lag(
             share = xi / (rate * comm.size * rate * comm.size)
             allowed = share * math.fsum(squares)  # right of (WK) and (PS)
             lane = np.dtype(_LANES[precision])
-            exponent = max(_exponent(allowed, problem.size, lane, comm.size), first - _FINEST)
+            if allowed:
+                exponent = _exponent(allowed, problem.size, lane, comm.size)
+            else:  # the model stays, as uploads cancel: smaller changes have to be seen
+                exponent -= 1
+            exponent = max(exponent, first - _FINEST)
             changed = rule(model, uploaded, at, allowed)
         delta = np.zeros(problem.size) if changed is None else changed - uploaded  # δ_m
         whole, limit = np.rint(np.ldexp(delta, -exponent)), _most(lane, comm.size)
