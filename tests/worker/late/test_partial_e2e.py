@@ -95,6 +95,26 @@ def test_a_communicator_does_so_by_itself(system: System) -> None:
 
 
 @EMBEDDED
+def test_an_overflow_keeps_what_was_left_out(system: System) -> None:
+    options: Any = {"at_least": 1, "feedback": True}
+
+    def work(comm: p4reduce.Communicator) -> tuple[Any, PartialSum]:
+        with sums_of(comm) as sums:
+            if comm.rank:
+                wait_until_behind(sums)
+            sums.allreduce(np.full(5, 50, np.int8), deadline=SOON, **options)
+            comm.barrier()
+            options["deadline"] = DEADLINE
+            high = np.full(5, 0 if comm.rank else 100, np.int8)
+            error = outcome(lambda: sums.allreduce(high, **options))
+            return error, sums.allreduce(np.full(5, 10, np.int8), **options)
+
+    errors, totals = zip(*system.run(2, work), strict=True)
+    assert all(isinstance(error, p4reduce.LaneOverflowError) for error in errors)
+    assert alike(list(totals)).result.tolist() == [10 + 10 + 50] * 5
+
+
+@EMBEDDED
 @pytest.mark.parametrize(
     ("dtype", "precision", "number", "error"),
     [

@@ -270,7 +270,7 @@ class PartialSums(Sums):
             if feedback and key in self._left_out:
                 source = _added(source, self._left_out[key], precision)
             total = self._called(source, row, left)
-            if feedback:
+            if feedback and total.error is None:
                 if self._proxy.original_rank in total.members:
                     self._left_out.pop(key, None)
                 else:  # `given` may be the memory of a tensor, which changes
