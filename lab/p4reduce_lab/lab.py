@@ -69,12 +69,17 @@ def stop_lab(output: Path) -> None:
     """End the lab that writes to ``output``, and wait until it has ended.
 
     Raises:
-        LabError: there is none, or it did not end in time.
+        LabError: there is none, it is another user's, or it did not end in time.
     """
+    path = output / LOCK_FILE
     try:
-        lock = os.open(path := output / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
         raise LabError(f"no lab has been up in {output}") from None
+    except OSError as error:
+        raise LabError(
+            f"cannot open {path}: {error.strerror}; end the lab as the user who started it"
+        ) from None
     try:
         # The lab holds the lock, so the pid in the file is the lab's.
         if _is_free(lock, path):

@@ -77,6 +77,15 @@ def test_a_bandwidth_without_links_to_limit_is_refused_at_once() -> None:
     assert "BW=100Mbit needs NET=mininet" in done.stderr
 
 
+def test_stop_tells_a_lab_of_another_user_from_none(tmp_path: Path) -> None:
+    done = CliRunner().invoke(commands, ["stop", "--output", str(tmp_path)])
+    assert f"no lab has been up in {tmp_path}" in str(done.exception)
+    lock = tmp_path / ".lock"
+    lock.mkdir()  # root, too, cannot open that for writing
+    done = CliRunner().invoke(commands, ["stop", "--output", str(tmp_path)])
+    assert f"cannot open {lock}: Is a directory; end the lab as the user" in str(done.exception)
+
+
 def test_bmv2_where_it_is_not_says_what_to_install() -> None:
     done = lab("run", SWITCH="bmv2", PATH="/nowhere")
     assert done.returncode == 2
