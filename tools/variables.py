@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4reduce.transport.registry import PORT_TYPES
+from p4reduce_native.link import UNIX_KINDS
 
 __all__ = ["VARIABLES", "Variable"]
 
@@ -72,7 +73,7 @@ VARIABLES = (
              "How long a rank may be silent before it is lost, in a network that an engine, "
              "`launch.start` or `p4reduce-lab deploy` starts. Read on the switch's host. "
              "Default: 10."),
-    Variable("P4REDUCE_LINK", _WAY, "`single`, `batch` or `shared`",
+    Variable("P4REDUCE_LINK", _WAY, " or ".join(f"`{kind.name.lower()}`" for kind in UNIX_KINDS),
              "The fastest kind of link to negotiate on a Unix socket. Default: `shared`."),
     Variable("P4REDUCE_RING_ADDRESS", _WAY, "`HOST` or `HOST:PORT`",
              "Where other ranks reach this one for `init(fallback=\"ring\")`. "

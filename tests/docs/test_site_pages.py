@@ -48,7 +48,9 @@ def test_the_pages_of_the_site(
     commands = (pages / "reference" / "commands.md").read_text()
     assert "### p4reduce-lab exec" in commands
     assert "### p4reduce-controller doctor" in commands
-    assert "| `P4REDUCE_RANK` |" in (pages / "environment.md").read_text()
+    variables = (pages / "environment.md").read_text()
+    assert "| `P4REDUCE_RANK` |" in variables
+    assert "| `P4REDUCE_LINK` | `single` or `shared` |" in variables
     assert "| `push`, `pop` | yes | stacks |" in (pages / "v1model.md").read_text()
     assert "| the port has another worker |" in (pages / "troubleshooting.md").read_text()
     assert "| 4 | 16 MiB |" in (pages / "figures.md").read_text()

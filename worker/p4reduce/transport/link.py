@@ -2,7 +2,7 @@
 """A transport to a port of the embedded switch, by the fastest way that both ends know.
 
 Both are asked when the connection is made (`p4reduce_native.link`, `csrc/link/link.h`): rings in
-shared memory, else many frames per message, else one frame per message.
+shared memory, else one frame per message.
 """
 
 from __future__ import annotations
