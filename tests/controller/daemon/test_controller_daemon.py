@@ -414,35 +414,21 @@ def list_events(controller: RunningController, job: str, recent: int) -> list[pb
     return events
 
 
-def test_events_of_one_job_in_order(controller: RunningController, switch: SwitchProcess) -> None:
+def test_events_of_one_job_in_order(controller: RunningController) -> None:
+    controller.call("CreateJob", name="train", world_size=1, slots=1)
+    request = pb.WatchEventsRequest(job="train", recent=20)
+    stream = controller.client.stub.WatchEvents(request, timeout=DEADLINE)
+    events = [next(stream)]  # so the watch has begun
     controller.call("CreateJob", name="other", world_size=1, slots=1)
-    kinds: list[str] = []
-    stream = controller.client.stub.WatchEvents(
-        pb.WatchEventsRequest(job="train"), timeout=DEADLINE
-    )
-    ready = threading.Event()
-
-    def follow() -> None:
-        for event in stream:
-            kinds.append(event.kind)
-            ready.set()
-            if event.kind == "job-ended":
-                break
-
-    follower = threading.Thread(target=follow)
-    follower.start()
-
-    def begun() -> bool:
-        # Nothing says when the watch has begun, so a job is made until it is seen.
-        controller.call("CreateJob", name="train", world_size=1, slots=1)
-        controller.call("DeleteJob", name="train")
-        return ready.wait(0.1)
-
-    eventually(begun, "events come")
-    follower.join(timeout=DEADLINE)
-    assert kinds[-1] == "job-ended"
-    kinds.clear()
     controller.call("DeleteJob", name="other")
+    controller.call("DeleteJob", name="train")
+    while events[-1].kind != "job-ended":
+        events.append(next(stream))
+    stream.cancel()
+    assert [(event.job, event.kind) for event in events] == [
+        ("train", "job-created"),
+        ("train", "job-ended"),
+    ]
 
 
 # -- The switch -----------------------------------------------------------------------------------

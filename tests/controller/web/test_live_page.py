@@ -27,7 +27,6 @@ from p4reduce_controller.web import deadlines
 from p4reduce_controller.web import server as page_server
 
 Start = Callable[..., RunningController]
-SECONDS = 20.0
 
 
 @pytest.fixture
@@ -144,12 +143,12 @@ def test_a_forming_job_names_who_is_missing(
     assert "its HELLO has not come through the switch" in job["waits_for"]
 
 
-def test_a_failed_job_says_who_may_go_on(shown: RunningController, switch: SwitchProcess) -> None:
-    ranks = shown.running(switch, 2)
-    ranks[1].leave()
+def test_a_job_that_has_ended_says_why(shown: RunningController, switch: SwitchProcess) -> None:
+    shown.running(switch, 2)
     shown.call("DeleteJob", name="train")
     [job] = view(shown)["jobs"]
-    assert job["state"] == "ended"
+    assert (job["state"], job["reason"]) == ("ended", "deleted by an operator")
+    assert job["waits_for"] == ""
 
 
 @contextlib.contextmanager
