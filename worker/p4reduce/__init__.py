@@ -92,8 +92,8 @@ if "grpc" not in sys.modules:
     if "GRPC_TRACE" not in os.environ:
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-# Loaded when they are asked for: scapy and numpy take half a second, which who only talks to the
-# controller, like its command line, should not have to wait.
+# Loaded when they are asked for: with numpy they take a third of a second, which a program that
+# only talks to the controller, like its command line, should not have to wait.
 _WHERE = {
     "AdmissionError": "errors",
     "ClosedError": "errors",

@@ -44,7 +44,7 @@ def bmv2_command(
     Args:
         options: of all of BMv2's targets: interfaces, log, the program or --no-p4.
         address: where P4Runtime is served; a Unix socket cannot be taken by another process by
-        then.
+            then.
         target_options: of simple_switch_grpc itself.
     """
     thrift = ["--thrift-port", "0"] if _has_thrift() else []

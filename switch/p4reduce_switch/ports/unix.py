@@ -14,6 +14,7 @@ import logging
 import os
 import select
 import socket
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +39,8 @@ def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
     A missing directory is not made: more likely the path is misspelt, and workers look elsewhere.
 
     Raises:
-        OSError: ENOENT if the directory is missing, EADDRINUSE if a process listens there or it is
-            no socket, or what the file system says.
+        OSError: ENAMETOOLONG, ENOENT if the directory is missing, EADDRINUSE if a process listens
+            there or it is no socket, or what the file system says.
     """
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise OSError(
@@ -102,7 +103,7 @@ class UnixCallingPlace(UnixPlace):
         return UnixCallingPort(spec, options.captures)
 
     def at_core(self, core: int) -> PortPlace:
-        return PortPlace.at_core(self, core)
+        return PortPlace.at_core(self, core)  # refuses: the other switch chooses the path
 
 
 class UnixPort(PeerListener):
@@ -260,6 +261,6 @@ def _listen(path: Path) -> socket.socket:
 
 
 def _credentials(peer: socket.socket) -> str:
-    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, uid = (int.from_bytes(raw[i : i + 4], "little", signed=True) for i in (0, 4))
+    ucred = struct.Struct("iII")  # pid_t, uid_t, gid_t
+    pid, uid, _ = ucred.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, ucred.size))
     return f"process {pid} of user {uid}"

@@ -44,9 +44,10 @@ def sum_integers(comm: Comm, mine: Integers, name: str) -> Integers:
 
 
 def sum_floats(comm: Comm, mine: Floats, name: str) -> Floats:
-    """Return the sum over all ranks of floats, with an error of at most 2^-60 of the largest.
+    """Return the sum over all ranks of floats.
 
-    The result depends neither on the order of arrival nor on the order of ranks.
+    The result depends neither on the order of arrival nor on the order of ranks. With n ranks each
+    addend is rounded to a unit below n * 2^-60 of the largest magnitude, and the sum to float64.
 
     Args:
         comm: the ranks.

@@ -36,8 +36,8 @@ class PortType:
         look: looks whether it can be opened, without opening it.
         at_core: changes its whole name to that of a further core, from 1; None: there are none.
         one_connection: whether it takes no second one, so that communicators share it.
-        only_linux: whether it takes Linux.
-        packet_socket: whether it takes a packet socket, which not every user may open.
+        only_linux: whether it requires Linux.
+        packet_socket: whether it requires a packet socket, which not every user may open.
     """
 
     scheme: str
