@@ -88,9 +88,15 @@ class Rank:
         buffer: FrameBuffer,
         few: int,
     ) -> None:
-        place: dict[str, Any] = {"here": endpoint_of(rank), "switch": switch, "levels": levels}
         self.machine = SlotMachine(
-            slots=slots, job=job, rank=rank, world_size=world_size, few=few, **place
+            slots=slots,
+            job=job,
+            rank=rank,
+            world_size=world_size,
+            here=endpoint_of(rank),
+            switch=switch,
+            levels=levels,
+            few=few,
         )
         self.results: list[Array] = []
         self._collectives: list[Collective] = []

@@ -76,8 +76,8 @@ def of_all(job: Job, member: JobMember, now: float, lease: float) -> str:
     limit = LOST_AFTER * lease
     if since is None or now - since < limit:
         return ""
-    answers = (other.report.answered for other in job.active)
-    if any(answered is not None and answered > now - limit for answered in answers):
+    answers = (each.report.answered for each in job.active)
+    if any(answer is not None and answer > now - limit for answer in answers):
         job.silence_noticed = None
         return ""
     if job.silence_noticed is None:

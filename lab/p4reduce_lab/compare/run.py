@@ -33,7 +33,9 @@ from p4reduce_lab.progress import LongWork, duration
 
 RESULTS_FILE = "compare.json"
 _WARM_SIZE = 256 << 10  # bytes of the reduction over links before a cell's first turn, at most
-_REDUCTION_TIMEOUT = (60.0, 20.0)  # seconds that a turn may take: that many, and times the bound
+_FAST = 1000.0  # Mbit/s, while nothing is measured
+# A turn may take this many seconds, and this many times its bound.
+_LEAST_TIMEOUT, _TIMES_BOUND = 60.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -127,13 +129,13 @@ def compare(
             kept=lambda: f"what was measured is in {place / RESULTS_FILE}" if rows else "",
         )
         with work:
-            hearer = _CompareListener(say, keep, work)
+            listener = _CompareListener(say, keep, work)
             # Processes stay while the number of ranks does: links can be given another rate.
             for (ranks, linked), some in groupby(_in_order(cells), key=_place):
-                name = _measure(ranks, linked, some, choice, congestion, hearer, deadline)
+                name = _measure(ranks, linked, some, choice, congestion, listener, deadline)
                 if name:
                     settings["congestion_control"] = name
-        keep([])
+        keep([])  # the settings have the congestion control now
         if (name := begun["commit"]) and not name.endswith("+"):
             kept = place / f"compare-{name}.json"
             kept.write_text((place / RESULTS_FILE).read_text())
@@ -177,7 +179,7 @@ def _measure(
     some: Iterable[CompareCell],
     choice: LabChoice,
     congestion: str | None,
-    hearer: _CompareListener,
+    listener: _CompareListener,
     deadline: float | None,
 ) -> str:
     """Measure the cells of a number of ranks in one network. Returns TCP's congestion control."""
@@ -186,8 +188,8 @@ def _measure(
         seconds = expected_seconds([cell], started=started)
         if deadline is None or time.monotonic() + seconds < deadline:
             return True
-        hearer.say(f"{named(cell)}: left out, the time is up")
-        hearer.work.advance(expected_seconds([cell]))
+        listener.say(f"{named(cell)}: left out, the time is up")
+        listener.work.advance(expected_seconds([cell]))
         return False
 
     def named(cell: CompareCell) -> str:
@@ -198,7 +200,7 @@ def _measure(
     if not cells:
         return ""
     contenders = list(dict.fromkeys(case.contender for cell in cells for case in cell.cases))
-    hearer.work.now(f"{ranks} ranks are starting")
+    listener.work.now(f"{ranks} ranks are starting")
     with ExitStack() as stack:
         directory = stack.enter_context(run_directory())
         network: Network | None = None
@@ -210,29 +212,24 @@ def _measure(
         for cell in cells:
             if not in_time(cell, started=True):
                 continue
-            hearer.work.now(named(cell))
+            listener.work.now(named(cell))
             if network is not None:
                 network.set_rate(cell.rate)
-            hearer.keep(rows_of(cell, _alternate(cell, groups)))
-            hearer.work.advance(expected_seconds([cell]))
+            listener.keep(rows_of(cell, _alternate(cell, groups)))
+            listener.work.advance(expected_seconds([cell]))
             if network is not None:
                 network.set_rate(_FAST)  # what is left in queues goes before the next cell
         return "" if network is None else network.congestion
-
-
-_FAST = 1000.0  # Mbit/s, while nothing is measured
 
 
 def _alternate(
     cell: CompareCell, groups: Mapping[str, ContenderRanks]
 ) -> dict[CompareCase, list[ReductionCost]]:
     """Measure a cell's cases one after the other, each as often as the cell says."""
-    least, factor = _REDUCTION_TIMEOUT
-
     def once(case: CompareCase, size: int, turn: int, *, check: bool) -> ReductionCost:
         bound = case.bound(cell.ranks, size, cell.rate or 1000.0, cell.links)
         group = groups[case.contender]
-        return group.turn(case, size, turn, least + factor * bound, check=check)
+        return group.turn(case, size, turn, _LEAST_TIMEOUT + _TIMES_BOUND * bound, check=check)
 
     # Connections are made, and windows and timers have seen the links. On one machine memory is the
     # link, so there all of it has been touched: buffers of this size, on both sides.

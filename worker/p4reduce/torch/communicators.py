@@ -16,7 +16,7 @@ from p4reduce.communicator import Communicator
 from p4reduce.environment import job_name, placement
 from p4reduce.initialize import init
 from p4reduce.torch.presence import meet
-from p4reduce.torch.statistics import count_frames_of, keep_frames_of
+from p4reduce.torch.statistics import count_bytes_of, keep_bytes_of
 from p4reduce.transport import port_name
 
 # Seconds to join a job. The ranks have just met in torch's store, whose timeout is half an hour if
@@ -39,7 +39,7 @@ class Lease:
     def __init__(self, comm: Communicator, interface: str | None) -> None:
         self.comm = comm
         self.interface = interface
-        count_frames_of(comm)
+        count_bytes_of(comm)
 
     def end(self, *, orderly: bool) -> None:
         """Leave the job when the others have all results too, or at once."""
@@ -49,7 +49,7 @@ class Lease:
             else:
                 self.comm.__exit__(RuntimeError, None, None)
         finally:
-            keep_frames_of(self.comm)
+            keep_bytes_of(self.comm)
 
 
 def open_communicator(

@@ -63,13 +63,13 @@ def statistics() -> Statistics:
         return Statistics(dict(_switch), dict(_gloo), sent, received)
 
 
-def count_frames_of(comm: Communicator) -> None:
+def count_bytes_of(comm: Communicator) -> None:
     """Count a communicator's bytes on the wire from now on."""
     with _lock:
         _open.append(comm)
 
 
-def keep_frames_of(comm: Communicator) -> None:
+def keep_bytes_of(comm: Communicator) -> None:
     """Keep the bytes of a communicator that is closed."""
     with _lock:
         if comm in _open:
