@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PROXY_ENVIRONMENT = "P4REDUCE_GRPC_PROXY"
 """1: channels use the proxy that the environment names. Default: 0."""
 
+UNIX_PATH_BYTES = 107
+"""What the path of a Unix socket has at most: `sun_path`, less the final zero."""
+
 _UNIX = "unix:"
 
 

@@ -14,7 +14,7 @@ import grpc.aio
 from p4reduce.control import tls
 from p4reduce.control.controller_address import is_local, parse_address
 from p4reduce_common.grpc_binding import why_not_bound
-from p4reduce_common.grpc_channels import target, unix_path
+from p4reduce_common.grpc_channels import UNIX_PATH_BYTES, target, unix_path
 
 
 class ListenError(Exception):
@@ -80,8 +80,10 @@ def cleared_away(address: str) -> Iterator[None]:
 
 
 def _prepare_unix(path: Path) -> None:
-    if len(os.fsencode(path)) > 107:
-        raise ListenError(f"{path} is longer than the 107 bytes that a Unix socket's path can have")
+    if len(os.fsencode(path)) > UNIX_PATH_BYTES:
+        raise ListenError(
+            f"{path} is longer than the {UNIX_PATH_BYTES} bytes that a Unix socket's path can have"
+        )
     directory = path.parent
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from p4reduce_lab.deploy.settings import LEAST_LEASE, LONGEST_LEASE
 from p4reduce_lab.options import RATE
 
 
@@ -61,7 +62,7 @@ from p4reduce_lab.options import RATE
 )
 @click.option(
     "--lease",
-    type=click.FloatRange(min=0.1, max=86400.0),
+    type=click.FloatRange(min=LEAST_LEASE, max=LONGEST_LEASE),
     metavar="SECONDS",
     envvar="P4REDUCE_LEASE",
     show_envvar=True,

@@ -226,6 +226,7 @@ def _alternate(
     cell: CompareCell, groups: Mapping[str, ContenderRanks]
 ) -> dict[CompareCase, list[ReductionCost]]:
     """Measure a cell's cases one after the other, each as often as the cell says."""
+
     def once(case: CompareCase, size: int, turn: int, *, check: bool) -> ReductionCost:
         bound = case.bound(cell.ranks, size, cell.rate or 1000.0, cell.links)
         group = groups[case.contender]

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from p4reduce_common.grpc_channels import UNIX_PATH_BYTES
 from p4reduce_common.polling import attempts
 
 from p4reduce_lab.errors import LabError
@@ -26,8 +27,6 @@ from p4reduce_lab.processes.children import GRACE, POLL, ChildFailedError, Child
 CPU_PORT = 255  # p4src/common/constants.p4
 DEVICE_ID = 1
 READY_TIMEOUT = 120.0  # seconds, on a busy machine too; a process that ends is seen at once
-
-_MAX_SOCKET_PATH_BYTES = 107  # sun_path, less the final zero
 
 
 class SwitchLauncher(ABC):
@@ -62,9 +61,9 @@ class SwitchLauncher(ABC):
         self.interface = ""
         self._pcap = pcap
         self._socket = directory / "switch.sock"
-        if len(str(self._socket).encode()) > _MAX_SOCKET_PATH_BYTES:
+        if len(str(self._socket).encode()) > UNIX_PATH_BYTES:
             raise LabError(
-                f"{self._socket} is too long for a socket: at most {_MAX_SOCKET_PATH_BYTES} bytes"
+                f"{self._socket} is too long for a socket: at most {UNIX_PATH_BYTES} bytes"
             )
         self.grpc_address = f"unix:{self._socket}"
         self._child: ChildProcess | None = None

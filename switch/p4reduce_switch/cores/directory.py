@@ -15,13 +15,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from p4reduce_common.grpc_channels import UNIX_PATH_BYTES
 from p4reduce_native.file_lock import lock_file
-
-from p4reduce_switch.ports.unix import MAX_PATH_BYTES
 
 _PREFIX = "cores-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as mkdtemp makes it
-_LONGEST = MAX_PATH_BYTES - len("/cores-12345678/core15.sock")
+_LONGEST = UNIX_PATH_BYTES - len("/cores-12345678/core15.sock")
 _SOCKET = re.compile(r"core\d+\.sock")
 
 

@@ -18,6 +18,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from p4reduce_common.grpc_channels import UNIX_PATH_BYTES
 from p4reduce_native.cores import path_at_core
 from p4reduce_native.loop import Loop, LoopPort, PortKind
 
@@ -28,7 +29,6 @@ from p4reduce_switch.ports.port import Poller, PortError, SwitchPort
 
 log = logging.getLogger(__name__)
 
-MAX_PATH_BYTES = 107  # sun_path, less the final zero
 # Until one of these passes, epoll would report the same peer again at once, for ever.
 _SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -42,9 +42,9 @@ def prepare_socket_path(path: Path, kind: socket.SocketKind) -> None:
         OSError: ENAMETOOLONG, ENOENT if the directory is missing, EADDRINUSE if a process listens
             there or it is no socket, or what the file system says.
     """
-    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+    if len(os.fsencode(path)) > UNIX_PATH_BYTES:
         raise OSError(
-            errno.ENAMETOOLONG, f"the path is longer than {MAX_PATH_BYTES} bytes", str(path)
+            errno.ENAMETOOLONG, f"the path is longer than {UNIX_PATH_BYTES} bytes", str(path)
         )
     if not path.parent.is_dir():
         raise OSError(errno.ENOENT, f"there is no directory {path.parent}", str(path))

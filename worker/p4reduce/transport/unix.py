@@ -10,11 +10,12 @@ import socket
 import struct
 from pathlib import Path
 
+from p4reduce_common.grpc_channels import UNIX_PATH_BYTES
+
 from p4reduce.errors import SwitchUnreachableError
 from p4reduce.transport.base import BUFFER_BYTES
 
 CONNECT_TIMEOUT = 5.0  # seconds
-_MAX_PATH_BYTES = 107  # sun_path, less the final zero
 
 
 def hung_up(description: str) -> SwitchUnreachableError:
@@ -33,9 +34,9 @@ def connect(path: Path) -> socket.socket:
     Raises:
         SwitchUnreachableError: there is no such socket, or nobody listens at it.
     """
-    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+    if len(os.fsencode(path)) > UNIX_PATH_BYTES:
         raise SwitchUnreachableError(
-            f"unix:{path}: a socket's path may have {_MAX_PATH_BYTES} bytes at most",
+            f"unix:{path}: a socket's path may have {UNIX_PATH_BYTES} bytes at most",
             lasting=True,
         )
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
