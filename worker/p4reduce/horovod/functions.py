@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import io
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -59,16 +58,23 @@ def broadcast_optimizer_state(
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
-    state = optimizer.state_dict()
-    shared = broadcast_object(_without_tensors(state), root_rank)
     tensors: list[torch.Tensor] = []
-    mine = list(_tensors_of(state)) if rank() == root_rank else []
-    for number, like in enumerate(_tensors_of(shared)):
-        source = mine[number] if mine else torch.empty(like.shape, dtype=like.dtype)
-        tensors.append(source.detach().clone())
-    broadcast_parameters(tensors, root_rank)
-    if rank() != root_rank:
-        optimizer.load_state_dict(_with_tensors(shared, iter(tensors)))
+
+    def take(tensor: torch.Tensor) -> _Hole:
+        tensors.append(tensor.detach().clone())
+        return _Hole(tensor)
+
+    def fill(hole: _Hole) -> torch.Tensor:
+        tensors.append(torch.empty(hole.shape, dtype=hole.dtype))
+        return tensors[-1]
+
+    if rank() == root_rank:
+        broadcast_object(_replaced(optimizer.state_dict(), torch.Tensor, take), root_rank)
+        broadcast_parameters(tensors, root_rank)
+    else:
+        state = _replaced(broadcast_object(None, root_rank), _Hole, fill)
+        broadcast_parameters(tensors, root_rank)
+        optimizer.load_state_dict(state)
 
 
 def broadcast_object(
@@ -114,43 +120,19 @@ class _Hole:
         self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
 
 
-def _without_tensors(state: Any) -> Any:
-    """Return nested dicts and lists with holes in place of tensors."""
-    if isinstance(state, torch.Tensor):
-        return _Hole(state)
+def _replaced(state: Any, kind: type, by: Callable[[Any], Any]) -> Any:
+    """Return nested dicts and lists with `by` of each value of a type in its place, in order."""
+    if isinstance(state, kind):
+        return by(state)
     if isinstance(state, Mapping):
-        return {key: _without_tensors(one) for key, one in state.items()}
+        return {key: _replaced(one, kind, by) for key, one in state.items()}
     if isinstance(state, (list, tuple)):
-        return type(state)(_without_tensors(one) for one in state)
+        return type(state)(_replaced(one, kind, by) for one in state)
     return state
-
-
-def _with_tensors(state: Any, tensors: Any) -> Any:
-    if isinstance(state, _Hole):
-        return next(tensors)
-    if isinstance(state, Mapping):
-        return {key: _with_tensors(one, tensors) for key, one in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(_with_tensors(one, tensors) for one in state)
-    return state
-
-
-def _tensors_of(state: Any) -> Iterable[Any]:
-    """Tensors, or holes, of nested dicts and lists, in their order."""
-    if isinstance(state, (torch.Tensor, _Hole)):
-        yield state
-    elif isinstance(state, Mapping):
-        for one in state.values():
-            yield from _tensors_of(one)
-    elif isinstance(state, (list, tuple)):
-        for one in state:
-            yield from _tensors_of(one)
 
 
 def _packed(obj: Any) -> torch.Tensor:
-    buffer = io.BytesIO()
-    pickle.dump(obj, buffer)
-    return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
 
 
 def _unpacked(packed: torch.Tensor) -> Any:
