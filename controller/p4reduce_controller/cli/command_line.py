@@ -121,6 +121,11 @@ def _switches(client: ControlClient, which: str) -> list[pb.Switch]:
     return list(client.call(client.stub.ListSwitches, pb.ListSwitchesRequest()).switches)
 
 
+def _names(client: ControlClient, which: str) -> list[str]:
+    """Return the name of the one that is meant, or of all."""
+    return [which] if which else [each.name for each in _switches(client, "")]
+
+
 @switch.command("counters")
 @click.option(
     "--all", "-a", "everything", is_flag=True, help="Show counters that are zero as well."
@@ -143,7 +148,7 @@ def switch_counters(options: CliOptions, everything: bool, name: str, which: str
       p4reduce-controller switch counters --name delivered
     """
     with options.connect() as client:
-        names = [which] if which else [each.name for each in _switches(client, which)]
+        names = _names(client, which)
         counters = {
             at: client.call(client.stub.GetCounters, pb.GetCountersRequest(switch=at, name=name))
             for at in names
@@ -177,7 +182,7 @@ def switch_tables(options: CliOptions, name: str | None, which: str) -> None:
     """
     with options.connect() as client:
         if not which and not name:  # they are the same on all
-            which = _switches(client, "")[0].name
+            which = _names(client, "")[0]
         request = pb.GetTableRequest(name=name or "", switch=which)
         table = client.call(client.stub.GetTable, request)
     view = render.entries_table(table.entries) if name else "\n".join(table.names)
@@ -200,7 +205,7 @@ def switch_slots(options: CliOptions, job: str | None, which: str) -> None:
       p4reduce-controller switch slots training
     """
     with options.connect() as client:
-        names = [which] if which else [each.name for each in _switches(client, which)]
+        names = _names(client, which)
         slots = {
             name: client.call(client.stub.GetSlots, pb.GetSlotsRequest(switch=name, job=job or ""))
             for name in names
