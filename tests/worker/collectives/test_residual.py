@@ -125,7 +125,8 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"residual": np.zeros(9, np.float32)}, ValueError, r"shape \(9,\)"),
     ({"residual": np.zeros(10)}, ValueError, "float64"),
     ({"residual": [0.0] * 10}, TypeError, "numpy array"),
-    ({"residual": np.zeros(20, np.float32)[::2]}, ValueError, "C-contiguous"),
+    ({"residual": np.zeros(20, np.float32)[::2]}, ValueError, "residual has to be C-contiguous"),
+    ({"residual": np.ma.zeros(10, np.float32)}, TypeError, "residual is a masked array"),
     ({"array": np.zeros(10, np.int8), "precision": "int4"}, ValueError, "needs floats"),
     ({"deadline": 1.0}, ValueError, "deadline"),
 ]

@@ -198,22 +198,32 @@ def output_like(source: Array, out: Array | None) -> Array:
     return out
 
 
-def output_of(shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None) -> Array:
-    """Return `out` if it has that shape and dtype and is writable, or a new array."""
+def output_of(
+    shape: tuple[int, ...], dtype: np.dtype[Any], out: Array | None, argument: str = "out"
+) -> Array:
+    """Return `out` if it has that shape and dtype and is writable, or a new array.
+
+    Raises:
+        TypeError, ValueError: it does not fit; names the argument.
+    """
     if out is None:
         return np.empty(shape, dtype)
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"out={short(out)} has to be a numpy array, not {type(out).__name__}")
+        raise TypeError(
+            f"{argument}={short(out)} has to be a numpy array, not {type(out).__name__}"
+        )
     if isinstance(out, np.ma.MaskedArray):
-        raise TypeError("out is a masked array, whose mask would not fit; out.data has none")
+        raise TypeError(
+            f"{argument} is a masked array, whose mask would not fit; {argument}.data has none"
+        )
     if out.shape != shape or out.dtype != dtype:
         raise ValueError(
-            f"out has shape {out.shape} and dtype {out.dtype}, not {shape} and {dtype}"
+            f"{argument} has shape {out.shape} and dtype {out.dtype}, not {shape} and {dtype}"
         )
     if not out.flags.c_contiguous:
-        raise ValueError("out has to be C-contiguous; reduce into a copy and assign that")
+        raise ValueError(f"{argument} has to be C-contiguous; reduce into a copy and assign that")
     if not out.flags.writeable:
-        raise ValueError("out is read-only")
+        raise ValueError(f"{argument} is read-only")
     return out
 
 
@@ -228,17 +238,7 @@ def check_residual(residual: Array, source: Array, result: Array, lanes: Format)
             'residual needs floats with precision "int16", "int8" or "int4": other lanes leave '
             "nothing out that would matter"
         )
-    if not isinstance(residual, np.ndarray):
-        raise TypeError(
-            f"residual={short(residual)} has to be a numpy array, not {type(residual).__name__}"
-        )
-    if residual.shape != source.shape or residual.dtype != source.dtype:
-        raise ValueError(
-            f"residual has shape {residual.shape} and dtype {residual.dtype}, not {source.shape} "
-            f"and {source.dtype}"
-        )
-    if not (residual.flags.c_contiguous and residual.flags.writeable):
-        raise ValueError("residual has to be C-contiguous and writable")
+    output_of(source.shape, source.dtype, residual, "residual")
     if any(np.may_share_memory(residual, other) for other in (source, result)):
         raise ValueError("residual overlaps the array or out")
 
