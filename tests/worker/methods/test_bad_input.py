@@ -317,8 +317,10 @@ def test_a_setting_of_an_estimator(estimator: str, name: str, value: Any) -> Non
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", sorted(ESTIMATORS.keys() - {"LinearRegression"}))
 def test_numbers_whose_squares_are_infinite(estimator: str) -> None:
+    """LinearRegression has a unit for each feature, in which no square is."""
+
     def work(comm: Any) -> Any:
         samples = HUGE if comm.rank == WRONG else COUNTS
         return ESTIMATORS[estimator](comm).fit(samples, CLASSES)

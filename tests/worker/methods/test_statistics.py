@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from p4reduce.methods.in_process import InProcess, run
 from parts import cut, fit, refusals
 from worker_system import System
 
@@ -152,6 +153,32 @@ def test_linear_regression(system: System) -> None:
             assert mine.score(DIABETES.data, DIABETES.target) == pytest.approx(score)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 2.0])
+def test_features_of_very_different_units(alpha: float, rng: np.random.Generator) -> None:
+    """A country's inhabitants and a rate, say: none is lost beside the other's squares."""
+    samples = rng.standard_normal((100, 3)) * [1e9, 1.0, 1e-6]
+    targets = samples @ [1e-9, 1.0, 1e6] + rng.standard_normal(100)
+    theirs = linear_model.Ridge(alpha, solver="svd").fit(samples, targets)
+
+    def work(comm: InProcess) -> LinearRegression:
+        mine = slice(comm.rank, None, 2)
+        return LinearRegression(comm, alpha).fit(samples[mine], targets[mine])
+
+    mine = run(2, work)[0]
+    np.testing.assert_allclose(mine.coef_, theirs.coef_, rtol=1e-5)
+
+
+def test_a_power_of_two_as_a_features_unit_changes_no_digit(rng: np.random.Generator) -> None:
+    """Even where squares would be infinite."""
+    samples, targets = rng.standard_normal((50, 3)), rng.standard_normal(50)
+    unit = np.ldexp(1.0, [800, 0, -800])
+    plain, scaled = (
+        run(1, lambda comm: LinearRegression(comm).fit(some, targets))[0].coef_  # noqa: B023
+        for some in (samples, samples * unit)
+    )
+    assert (scaled * unit).tolist() == plain.tolist()
+
+
 def test_without_an_intercept(system: System) -> None:
     theirs = linear_model.LinearRegression(fit_intercept=False).fit(DIABETES.data, DIABETES.target)
     mine = fit(
@@ -229,6 +256,7 @@ def test_singular_matrices_are_refused() -> None:
     for samples, text in (
         (np.column_stack([X, X[:, 0] + X[:, 1]]), "the matrix of 5 features is singular"),
         (np.column_stack([X, np.ones(len(X))]), "feature 4 is the same in all samples"),
+        (np.column_stack([1e9 * X, X[:, 0] * 0 + 0.1]), "feature 4 is the same in all samples"),
     ):
         (said,) = refusals(LinearRegression, cut(2, samples, Y))
         assert text in said

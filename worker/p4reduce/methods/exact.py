@@ -69,6 +69,7 @@ class Fixed:
     Their sums have the same bits, whichever rank has which sample.
 
     Attributes:
+        exponents: of the units, which are powers of two; int32, of the shape of a sample.
         integers: this rank's numbers in these units, int64, of the shape given.
     """
 
@@ -85,12 +86,12 @@ class Fixed:
             ValueError: on all ranks, if one has numbers that are not finite.
         """
         greatest = _greatest(comm, np.abs(mine).max(axis=0, initial=0.0), name)
-        self._units = _unit(greatest, samples)
-        self.integers = np.rint(np.ldexp(mine, -self._units)).astype(np.int64)
+        self.exponents = _unit(greatest, samples)
+        self.integers = np.rint(np.ldexp(mine, -self.exponents)).astype(np.int64)
 
     def floats(self, sums: Integers) -> Floats:
         """Return sums of these integers as numbers."""
-        return np.ldexp(sums.astype(np.float64), self._units)
+        return np.ldexp(sums.astype(np.float64), self.exponents)
 
 
 def _greatest(comm: Comm, mine: Floats, name: str) -> Floats:

@@ -12,18 +12,19 @@ import numpy.typing as npt
 
 from p4reduce.methods._communicator import Comm
 from p4reduce.methods.estimator import Estimator, RegressorMixin
-from p4reduce.methods.exact import sum_floats
+from p4reduce.methods.exact import Fixed, sum_floats, sum_integers
 
 Floats = npt.NDArray[np.float64]
 
+_ROUNDING = 2.0**-50  # of a mean: what a feature that is the same in all samples differs by
 SINGULAR = 1e12  # condition number, above which a solution would have no digit that is right
 
 
 class LinearRegression(RegressorMixin, Estimator):
     """Least squares; as `sklearn.linear_model.LinearRegression`, and with a penalty as `Ridge`.
 
-    Two sums of floats: the means, then products of what is centred and scaled by them. What travels
-    does not depend on the number of samples.
+    Two sums: the means, then products of what is centred by them, both in a unit of each feature.
+    What travels does not depend on the number of samples.
 
     Attributes:
         coef_: shape (features,).
@@ -66,13 +67,21 @@ class LinearRegression(RegressorMixin, Estimator):
         both = np.column_stack([part.samples, part.targets])
         mean = np.zeros(features + 1)
         if self.fit_intercept:
-            mine = part.weighted(both).sum(axis=0)
-            mean = sum_floats(part.comm, mine, "LinearRegression: sums") / part.total
+            fixed = Fixed(part.comm, part.weighted(both), part.count, "LinearRegression: means")
+            mine = fixed.integers.sum(axis=0)
+            sums = fixed.floats(sum_integers(part.comm, mine, "LinearRegression: sums"))
+            mean = sums / part.total
         apart = both - mean
-        mine = apart.T @ part.weighted(apart)
+        apart[np.abs(apart) < _ROUNDING * np.abs(mean)] = 0.0
+        # A sum has one unit: products of small features would be lost beside those of large ones.
+        exponents = Fixed(part.comm, apart, part.count, "LinearRegression: units").exponents
+        scaled = np.ldexp(apart, -exponents)
+        mine = scaled.T @ part.weighted(scaled)
         products = sum_floats(part.comm, mine, "LinearRegression: products")
-        matrix = products[:features, :features] + self.alpha * np.eye(features)
-        self.coef_ = solve(matrix, products[:features, features], "LinearRegression")
+        own, target = exponents[:features], exponents[features]
+        matrix = products[:features, :features] + np.diag(np.ldexp(self.alpha, -2 * own))
+        coefficients = solve(matrix, products[:features, features], "LinearRegression")
+        self.coef_ = np.ldexp(coefficients, target - own)
         self.intercept_ = float(mean[features] - mean[:features] @ self.coef_)
         return self
 
