@@ -111,6 +111,7 @@ def test_a_process_alone_is_one_rank(system: TorchSystem, tmp_path: Path) -> Non
         f"import os\nfor name in {list(nobody)}:\n    del os.environ[name]\n"
         "import torch, p4reduce.horovod as hvd\n"
         "try:\n    hvd.rank()\nexcept ValueError as error:\n    print(error)\n"
+        "try:\n    hvd.ProcessSet([0, 'a'])\nexcept ValueError as error:\n    print(error)\n"
         "for wrong in ([[5]], [[0]], 5):\n    try:\n        hvd.init(process_sets=wrong)\n"
         "    except (TypeError, ValueError):\n        print(hvd.is_initialized())\n"
         "hvd.init()\nhvd.init()\n"
@@ -120,6 +121,7 @@ def test_a_process_alone_is_one_rank(system: TorchSystem, tmp_path: Path) -> Non
     all_well(ended)
     assert ended[0].lines == [
         "p4reduce.horovod is not initialised: call hvd.init() first",
+        "ProcessSet([0, 'a']): ranks are numbers from 0 on",
         *["False"] * 3,
         "0 1 0 [1.0, 1.0]",
     ]

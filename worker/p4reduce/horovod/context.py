@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -60,13 +60,13 @@ class ProcessSet:
     def __init__(self, ranks: Sequence[int]) -> None:
         if not hasattr(ranks, "__iter__"):
             raise refused(f"ProcessSet({ranks!r})", "give a list of ranks; there is no MPI here")
-        listed = sorted(ranks)
+        listed = list(ranks)
         if any(not isinstance(rank, int) or rank < 0 for rank in listed):
             raise ValueError(f"ProcessSet({ranks!r}): ranks are numbers from 0 on")
         if len(set(listed)) != len(listed):
             raise ValueError(f"ProcessSet({ranks!r}): a rank occurs twice")
         self.process_set_id: int | None = None
-        self.ranks = listed
+        self.ranks = sorted(listed)
         self._group: Any = None
 
     def size(self) -> int | None:
@@ -106,13 +106,11 @@ class ProcessSet:
 global_process_set = ProcessSet([])
 
 
+@dataclass
 class _HorovodState:
     place: _HostPlace | None = None
-    owns_group = False
-    sets: dict[int, ProcessSet]
-
-    def __init__(self) -> None:
-        self.sets = {}
+    owns_group: bool = False
+    sets: dict[int, ProcessSet] = field(default_factory=dict)
 
 
 _state = _HorovodState()
