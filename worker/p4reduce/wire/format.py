@@ -34,6 +34,7 @@ from p4reduce.wire.header import (
     HeaderField,
 )
 
+# With what header.py has: importers need not know which of the two has a name.
 __all__ = [
     "AGGREGATION_PORT",
     "AGGREGATION_VERSION",
@@ -60,6 +61,9 @@ __all__ = [
 
 ETHERTYPE_IPV4 = 0x0800
 PROTOCOL_UDP = 17
+_IPV4_NO_OPTIONS = 0x45
+_DO_NOT_FRAGMENT = 0x4000
+_TTL = 64
 
 ETHERNET_BYTES = 14
 IPV4_BYTES = 20
@@ -243,11 +247,6 @@ def template(
     return bytes(frame) + data
 
 
-_IPV4_NO_OPTIONS = 0x45
-_DO_NOT_FRAGMENT = 0x4000
-_TTL = 64
-
-
 def _mac_number(mac: str) -> int:
     if not re.fullmatch("[0-9a-fA-F]{1,2}(:[0-9a-fA-F]{1,2}){5}", mac):
         raise ValueError(f"a MAC address has 6 bytes, as in 02:00:00:00:00:01; this is {mac!r}")
@@ -255,6 +254,16 @@ def _mac_number(mac: str) -> int:
 
 
 # -- HELLO ----------------------------------------------------------------------------------------
+
+
+_HELLO_FIELDS = {
+    "eth_type": ETHERTYPE_IPV4,
+    "ip_version_ihl": _IPV4_NO_OPTIONS,
+    "ip_proto": PROTOCOL_UDP,
+    "udp_dport": AGGREGATION_PORT,
+    "udp_len": UDP_BYTES + AGG_BYTES,
+    "version_kind": AGGREGATION_VERSION << 4 | FrameKind.HELLO,
+}
 
 
 @dataclass(frozen=True)
@@ -295,13 +304,3 @@ def parse_hello(frame: bytes) -> Hello:
         ip=str(IPv4Address(record["ip_src"])),
         udp_port=record["udp_sport"],
     )
-
-
-_HELLO_FIELDS = {
-    "eth_type": ETHERTYPE_IPV4,
-    "ip_version_ihl": _IPV4_NO_OPTIONS,
-    "ip_proto": PROTOCOL_UDP,
-    "udp_dport": AGGREGATION_PORT,
-    "udp_len": UDP_BYTES + AGG_BYTES,
-    "version_kind": AGGREGATION_VERSION << 4 | FrameKind.HELLO,
-}
