@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from p4reduce.protocol.slots import SlotMachine
-from p4reduce.reference import ReferenceMachine
+from p4reduce.reference.machine import ReferenceMachine
 from p4reduce.tensors.continuing import MESSAGE_BYTES, Continuation, words_of
 from p4reduce.wire import format as wire
 from p4reduce.wire.frames import FrameBuffer

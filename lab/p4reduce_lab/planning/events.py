@@ -4,7 +4,7 @@
 Every frame is an event. Links and switches' cores are queues that serve one frame after the other.
 Ranks follow docs/protocol.md: a slot's result permits its next contribution, and a stripe is opened
 by a round of its own. The first slots in order may send, as many as the window allows
-(`window`, which tests compare with the real one). Nothing is lost here.
+(`p4reduce.reference.window`). Nothing is lost here.
 
 All ranks of a job do the same at the same time, and so do all switches of a level. So by default
 one of each is followed, and weighs as many as there are. A leaf takes one event for the frames of
@@ -20,11 +20,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from p4reduce.reference.window import Window
 from p4reduce.statistics import RoundTrips
 
 from p4reduce_lab.planning.framing import LinkLoad
 from p4reduce_lab.planning.network import PlannedLink, PlannedNetwork
-from p4reduce_lab.planning.window import Window
 
 FOLLOWED = 2048
 """Blocks that are followed, at least; beyond, the time grows by what each of the last ones took."""

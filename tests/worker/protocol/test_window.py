@@ -12,12 +12,12 @@ from measured_timers import Timers
 from one_process import OneProcess
 from p4reduce.errors import ClosedError
 from p4reduce.protocol.slots import SlotMachine
+from p4reduce.reference.window import FLOOR, INITIAL, TARGET, Window
 from p4reduce.statistics import RoundTrips
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
 from p4reduce.wire import format as wire
 from p4reduce.wire.calls import Operation, class_slots
-from p4reduce_lab.planning.window import FLOOR, INITIAL, TARGET, Window
 from p4reduce_native.c_header import CHeader
 from p4reduce_native.library import engine
 from slow_links import Link, SlowLinks
@@ -136,6 +136,18 @@ def test_timers_may_be_as_long_as_round_trips_need() -> None:
     periods.pass_by(0.01)
     timers.measured(0.6, 200.0)
     assert timers.seconds == 0.25
+
+
+def test_random_periods_of_many_slots(rng: np.random.Generator) -> None:
+    """`pass_by` compares Python with C. Most periods have no queue, so the window gets large."""
+    greatest = 0
+    for _ in range(40):
+        periods = Periods(int(rng.integers(1, 1025)))
+        for _ in range(20):
+            seconds = TARGET * 2.0 ** rng.uniform(-2, 4) if rng.random() < 0.3 else 0.002
+            troubled, bursts = rng.choice([0.0, 0.25, 0.3, 1.0]), rng.random() < 0.2
+            greatest = max(greatest, periods.pass_by(float(seconds), float(troubled), bursts))
+    assert greatest > 512
 
 
 # -- The order -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from p4reduce.protocol.slot_state import IDLE
 from p4reduce.protocol.slots import SlotMachine
-from p4reduce.reference import ReferenceMachine
+from p4reduce.reference.machine import ReferenceMachine
 from p4reduce.session.machine import Machine
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective

@@ -41,7 +41,7 @@ from p4reduce.tensors.dispute import Dispute
 from p4reduce.wire.rank_sets import describe_ranks
 
 if TYPE_CHECKING:
-    from p4reduce.reference import ReferenceMachine  # imports scapy's layers
+    from p4reduce.reference.machine import ReferenceMachine  # imports scapy's layers
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from p4reduce.session.job_client import JoinedJob, here
 
 if TYPE_CHECKING:
     # At run time only where it is asked for, by `load`.
-    from p4reduce.reference import ReferenceMachine
+    from p4reduce.reference.machine import ReferenceMachine
 
 NATIVE, REFERENCE = "native", "reference"
 ENGINES = (NATIVE, REFERENCE)
@@ -27,7 +27,7 @@ def load(engine: str) -> None:
     The reference imports scapy's layers, which takes seconds where there are many interfaces.
     """
     if engine == REFERENCE:
-        importlib.import_module("p4reduce.reference")
+        importlib.import_module("p4reduce.reference.machine")
 
 
 def machine_for(joined: JoinedJob, engine: str) -> Machine:
@@ -35,7 +35,7 @@ def machine_for(joined: JoinedJob, engine: str) -> Machine:
     member, ready = joined.member, joined.ready
     kind: type[SlotMachine | ReferenceMachine] = SlotMachine
     if engine == REFERENCE:
-        from p4reduce.reference import ReferenceMachine
+        from p4reduce.reference.machine import ReferenceMachine
 
         kind = ReferenceMachine
     return kind(

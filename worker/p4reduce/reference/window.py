@@ -2,7 +2,7 @@
 """How many slots may have a contribution under way at once: docs/protocol.md, "Window".
 
 What ranks do is in `csrc/worker/window.c`, which tests compare with this. There a timer that is put
-off ends the doubling, too. The planner's model has no timers.
+off ends the doubling, too. The planner's model uses this, and has no timers.
 """
 
 from __future__ import annotations
