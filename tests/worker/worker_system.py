@@ -27,6 +27,7 @@ T = TypeVar("T")
 DEADLINE = 120.0  # seconds; how long anything may take before a test fails
 LEASE = 10.0  # so long that a busy machine costs no rank its place
 PORTS = 8
+NO_OPERATION = "no-operation"  # a value of `op` that is wrong, whatever is added
 
 NO_BMV2 = bmv2.unavailable()
 

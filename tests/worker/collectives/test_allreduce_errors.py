@@ -19,7 +19,17 @@ import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.transport import open_port
 from p4reduce_controller.jobs.leases import LOST_AFTER
-from worker_system import DEADLINE, LEASE, System, at_once, in_time, outcome, silence, wait_for
+from worker_system import (
+    DEADLINE,
+    LEASE,
+    NO_OPERATION,
+    System,
+    at_once,
+    in_time,
+    outcome,
+    silence,
+    wait_for,
+)
 
 ONES = np.ones(3000, np.float32)
 
@@ -277,7 +287,7 @@ def test_float64_beyond_float32_is_refused_before_anything_is_sent(
         (np.ones(3, bool), {}, TypeError, "bool"),
         ([1.0, 2.0], {}, TypeError, "list"),
         (np.ones(3, np.int32), {"op": p4reduce.MEAN}, TypeError, "MEAN.*int32"),
-        (ONES, {"op": "max"}, ValueError, "'max'"),
+        (ONES, {"op": NO_OPERATION}, ValueError, f"'{NO_OPERATION}'"),
         (ONES, {"out": np.ones(5, np.float32)}, ValueError, r"\(5,\)"),
         (ONES, {"out": np.ones(3000)}, ValueError, "float64"),
         (ONES, {"out": [0.0] * 3000}, TypeError, "list"),

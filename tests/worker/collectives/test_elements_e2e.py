@@ -10,7 +10,7 @@ import numpy.typing as npt
 import p4reduce
 import pytest
 from p4reduce import SparseElements, SparseRows
-from worker_system import System
+from worker_system import NO_OPERATION, System
 
 Array = npt.NDArray[Any]
 
@@ -145,7 +145,7 @@ def test_what_is_wrong_on_one_rank_all_hear(system: System) -> None:
         (SparseElements([7], np.full(1, np.nan, np.float32), 100), {}, "index 7 is nan"),
         (SparseElements([7], np.full(1, 1j), 100), {}, "complex128 cannot be reduced"),
         (SparseElements([7, 8], np.ones(1, np.float32), 100), {}, "there are 2 indices"),
-        (fine, {"op": "max"}, "op='max'"),
+        (fine, {"op": NO_OPERATION}, f"op='{NO_OPERATION}'"),
         (fine, {"precision": "int2"}, "precision='int2'"),
         (fine, {"dense": 3}, "dense=3"),
     ]

@@ -12,7 +12,7 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.session import job_client
-from worker_system import DEADLINE, System, outcome
+from worker_system import DEADLINE, NO_OPERATION, System, outcome
 
 
 def test_who_calls_init_twice_is_told_so(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def library_frames(call: Callable[[], Any]) -> int:
 
 MISTAKES: list[Callable[[p4reduce.Communicator], Any]] = [
     lambda comm: comm.allreduce([1.0, 2.0]),  # type: ignore[call-overload]
-    lambda comm: comm.allreduce(np.ones(3), "max"),
+    lambda comm: comm.allreduce(np.ones(3), NO_OPERATION),
     lambda comm: comm.broadcast(np.ones(3), 7),
     lambda comm: comm.split("red"),  # type: ignore[arg-type]
     lambda comm: comm.reform(timeout=0.2),  # no rank is lost

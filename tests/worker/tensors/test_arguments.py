@@ -18,6 +18,7 @@ from p4reduce.options import CommunicatorOptions
 from p4reduce.session.session import Session
 from p4reduce.tensors import plans
 from p4reduce.tensors.stream import Collective
+from worker_system import NO_OPERATION
 
 ONES = np.ones(3, np.float32)
 MASKED = np.ma.masked_array(ONES, [False, True, False])
@@ -62,7 +63,7 @@ WRONG: dict[str, list[Wrong]] = {
         ([MASKED], TypeError, "array is a masked array"),
     ],
     "op": [
-        ("max", ValueError, "op='max': 'sum' or 'mean' is needed"),
+        (NO_OPERATION, ValueError, f"op='{NO_OPERATION}': 'sum' or 'mean' is needed"),
         ("", ValueError, None),
         (b"sum", TypeError, None),
         (0, TypeError, None),
