@@ -20,8 +20,16 @@ from p4reduce_switch.program.ir import FieldRef
 Payload = tuple[str, str]
 """Where the rest of the frame begins, and how many bytes it has."""
 
-_HASH_BITS = {"crc32": 32, "crc32_custom": 32, "xor32": 32, "identity": 64}
 _FUNCTIONS = {"cksum16": "csum16", "crc16_custom": "crc16", "crc32_custom": "crc32"}
+_FUNCTION_BITS = {
+    "crc16": 16,
+    "crc32": 32,
+    "crcCCITT": 16,
+    "csum16": 16,
+    "identity": 64,
+    "xor16": 16,
+    "xor32": 32,
+}
 _SCRATCH_BYTES = 1 << 17
 
 
@@ -68,8 +76,7 @@ def write_hash(context: CContext, calculation: ir.Calculation, payload: Payload 
     function = _FUNCTIONS.get(calculation.algorithm, calculation.algorithm)
     name = context.function.temporary("hash")
     context.writer.line(f"const uint64_t {name} = p4r_hash_{function}({bits}.bytes, {bits}.used);")
-    width = _HASH_BITS.get(calculation.algorithm, 16)
-    return make("u64", name, 0, (1 << width) - 1, atom=True)
+    return make("u64", name, 0, (1 << _FUNCTION_BITS[function]) - 1, atom=True)
 
 
 def _guard(context: CContext, expressions: CExpressions, checksum: ir.Checksum) -> str:
