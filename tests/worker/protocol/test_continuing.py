@@ -7,6 +7,7 @@ And after the loss of a rank, a collective is over on all ranks that remain, or 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -17,7 +18,9 @@ import numpy.typing as npt
 import pytest
 from one_process import OneProcess
 from p4reduce.errors import P4ReduceError
+from p4reduce.latch import Latch
 from p4reduce.session.settling import settle_calls
+from p4reduce.session.waiting import Waiting
 from p4reduce.tensors import plans, stream
 from p4reduce.tensors.continuing import Continuation, words_of
 from p4reduce.tensors.stream import Collective
@@ -240,7 +243,8 @@ class Survivors:
     def _run(self, rank: int, machine: Any) -> None:
         member = cast(Any, SimpleNamespace(rank=rank))
         try:
-            settle_calls(cast(Any, self), member, machine, 50.0, lambda: None)
+            waiting = Waiting(f"rank {rank}", time.monotonic() + 50, Latch())
+            settle_calls(cast(Any, self), member, machine, waiting)
         except _KilledError:
             with self._changed:
                 self.remain.discard(rank)
