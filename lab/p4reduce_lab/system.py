@@ -26,7 +26,7 @@ from p4reduce_lab.networks.veth import VethPorts
 from p4reduce_lab.processes.children import ChildProcess
 from p4reduce_lab.processes.threads import single_thread_variables
 from p4reduce_lab.services import READY_TIMEOUT, Parts, Services, parts_of, serve_options
-from p4reduce_lab.switches.embedded import EmbeddedSwitch, unix_rows
+from p4reduce_lab.switches.embedded import unix_rows
 from p4reduce_lab.switches.launch import SwitchLauncher
 from p4reduce_lab.switches.udp_ports import UdpPorts, udp_ports
 from p4reduce_lab.topology import LabTopology, PortRow
@@ -55,8 +55,6 @@ class System(Services):
         network: One that is up already, and stays the caller's. None: as the choice says.
         uplinks: Mbit/s of whole frames, of each link between switches and in each direction; the
             links are veth pairs then. None: as fast as they go.
-        several_jobs: Whether several may run at once, each with an eighth of a switch's slots at
-            most.
 
     Attributes:
         network: The Mininet network, or the one given, while there is one.
@@ -72,8 +70,6 @@ class System(Services):
         topology: LabTopology,
         network: ShapedNetwork | RoutedNetwork | None = None,
         uplinks: float | None = None,
-        *,
-        several_jobs: bool = False,
     ) -> None:
         if topology.is_tree and choice.network == "udp":
             raise LabError("TREE requires NET=local or NET=mininet: switches have no UDP links")
@@ -88,7 +84,6 @@ class System(Services):
         self._choice = choice
         self._directory = directory
         self._uplinks = uplinks
-        self._several_jobs = several_jobs
         self._undo = ExitStack()
 
     def show_page(self) -> str:
@@ -123,10 +118,7 @@ class System(Services):
         self.parts = parts_of(self.topology, rows, self._launcher, self._directory, links)
         self.parts.variables[variables.CONTROLLER] = self.controller_address
         serve = self.parts.serve
-        slots = min(switch.slots for switch in self.parts.switches.values())
-        if self._several_jobs:
-            slots = min(slots, EmbeddedSwitch.slots)
-        serve += serve_options(self.controller_address, slots=slots)
+        serve += serve_options(self.controller_address, slots=self._first.slots)
         if self._choice.web:
             self.page_address = live_page.free_address()
             serve += ["--http", self.page_address]

@@ -37,7 +37,7 @@ def run_until_signal(choice: LabChoice, topology: LabTopology, output: Path) -> 
     with (
         results_directory(output, replace=("*.log", "*.pcap")) as logs,
         run_directory() as directory,
-        System(choice, directory, logs, topology, several_jobs=True) as system,
+        System(choice, directory, logs, topology) as system,
     ):
         system.start()
         system.wait_ready()

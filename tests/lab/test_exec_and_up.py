@@ -62,12 +62,8 @@ def test_up_serves_workers_that_exec_starts(tmp_path: Path) -> None:
     controller = [sys.executable, "-m", "p4reduce_controller", "job"]
     create = [*controller, "create", "-n", "2", "--token", "x" * 20, "secret"]
     assert _run(create, environment).returncode == 0
-    for name in "abcdefg":  # eight jobs fit
-        done = _run([*controller, "create", "-n", "2", name], environment)
-        assert done.returncode == 0, done.stderr
-    for name in ("secret", *"abcdefg"):
-        done = _run([*controller, "delete", name], environment)
-        assert done.returncode == 0, done.stderr
+    done = _run([*controller, "delete", "secret"], environment)
+    assert done.returncode == 0, done.stderr
     example = [sys.executable, str(ROOT / "examples" / "allreduce.py")]
     for _ in range(2):  # the switch is free again after a job
         done = _run([*LAB, "exec", "-n", "3", "--", *example], environment)

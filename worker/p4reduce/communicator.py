@@ -991,8 +991,8 @@ class Communicator:
             timeout: seconds for the whole call, and the default of the new communicator's
                 collectives. None: this communicator's.
             slots: to ask for, as in `init`; the same in a group. None: what this communicator
-                asked for, or else as many as it has, 128 at most.
-            urgent_slots: as in `init`; the same in a group. None: what this communicator asked for.
+                asked for.
+            urgent_slots: as `slots`.
 
         Returns:
             The communicator of this rank's group, which is closed separately; None for no group.
@@ -1036,8 +1036,7 @@ class Communicator:
         options, refused = self._options, None
         try:
             check_names(routine, given, GroupOptions)
-            present = self.slots // len(self._dispatcher.sessions)
-            options = options.of_group(**given, present=present)
+            options = options.of_group(**given)
             wish = SplitRequest.of(color, key, (options.slots, options.urgent_slots))
         except (TypeError, ValueError) as error:
             refused, wish = error, SplitRequest.wrong()  # the others must learn of it

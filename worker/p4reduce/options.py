@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Required
 
-_MOST_GROUP_SLOTS = 128  # of a group that does not say how many: several share a switch's 1,024
-
 
 class NetworkOptions(TypedDict, total=False):
     """Of `init`: how this rank reaches the others."""
@@ -130,20 +128,8 @@ class CommunicatorOptions:
         timeout: float | None = None,
         slots: int | None = None,
         urgent_slots: int | Sequence[int] | None = None,
-        *,
-        present: int,
     ) -> CommunicatorOptions:
-        """Return those of a child, for which None says nothing.
-
-        Args:
-            timeout: as of the attributes.
-            slots: as of the attributes.
-            urgent_slots: as of the attributes.
-            present: the slots that this communicator has at each switch.
-
-        Raises:
-            TypeError, ValueError: an option is invalid.
-        """
+        """Return those of a child, for which None says nothing. Raises TypeError, ValueError."""
         options = self
         if timeout is not None:
             check_timeout(timeout)
@@ -153,8 +139,6 @@ class CommunicatorOptions:
             options = replace(options, slots=number_within("slots", slots, 1, MAX_SLOTS, hint))
         if urgent_slots is not None:
             options = replace(options, urgent_slots=kept_for_urgent(urgent_slots))
-        if not options.slots and not options.urgent_slots:
-            options = replace(options, slots=min(present, _MOST_GROUP_SLOTS))
         return options
 
 

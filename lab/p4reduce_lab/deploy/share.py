@@ -19,7 +19,7 @@ from p4reduce_common.host_port import format_host_port
 from p4reduce_lab.deploy.credentials import make_key, make_token, write_private
 from p4reduce_lab.deploy.ports import FreePorts
 from p4reduce_lab.services import Parts, serve_options
-from p4reduce_lab.switches.embedded import UNIX_SLOTS, EmbeddedSwitch, TlsPaths, tls_options
+from p4reduce_lab.switches.embedded import EmbeddedSwitch, TlsPaths, tls_options
 
 _FILES = ("host.pem", "host.key", "hosts-ca.pem")
 _MOST_QUEUED = 192
@@ -56,14 +56,12 @@ class NetworkShare:
 
 
 def slots_of_a_job(away: int) -> int:
-    """Return how many slots a job gets for which a network is started.
+    """Return how many slots a job gets whose ranks are on several hosts.
 
     Args:
         away: ranks that a switch is reached by over its host's link.
     """
-    if not away:
-        return UNIX_SLOTS
-    return min(EmbeddedSwitch.slots, max(_LEAST_SLOTS, _MOST_QUEUED // away))
+    return min(EmbeddedSwitch.slots, max(_LEAST_SLOTS, _MOST_QUEUED // max(away, 1)))
 
 
 class HostShare:

@@ -17,7 +17,6 @@ TlsPaths = tuple[Path, Path, Path]
 # Three runs of as many frames as one call takes (docs/links.md). So many fit into a queue of
 # 256 KiB, and one by one into a socket's buffer of the kernel's default size.
 _UDP_SLOTS = 3 * 59
-UNIX_SLOTS = 256  # as many frames as a ring of shared memory has
 
 
 class EmbeddedSwitch(SwitchLauncher):
@@ -61,11 +60,9 @@ class EmbeddedSwitch(SwitchLauncher):
             ports = unix_ports(directory, ports)
         if isinstance(ports, PortRow):
             self.interface = ports.interface
-        self.ports = dict(ports)
         if isinstance(ports, UdpPorts):
             self.slots = _UDP_SLOTS
-        elif all(where.startswith("unix:") for where in self.ports.values()):
-            self.slots = UNIX_SLOTS
+        self.ports = dict(ports)
 
     def _command(self) -> list[str]:
         self._ready_file.unlink(missing_ok=True)

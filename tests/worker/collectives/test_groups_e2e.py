@@ -13,7 +13,6 @@ import numpy as np
 import p4reduce
 import pytest
 from p4reduce.control import control_pb2 as pb
-from p4reduce.options import CommunicatorOptions
 from worker_system import System, at_once, outcome, wait_for
 
 EMBEDDED = pytest.mark.parametrize("system", ["embedded"], indirect=True)
@@ -182,13 +181,6 @@ def test_an_unknown_option_is_told_to_all(system: System) -> None:
         comm.barrier()  # nothing is broken
 
     system.run(2, work)
-
-
-@pytest.mark.parametrize(
-    ("asked", "present", "slots"), [(0, 256, 128), (0, 32, 32), (512, 512, 512)]
-)
-def test_a_group_leaves_slots_for_others(asked: int, present: int, slots: int) -> None:
-    assert CommunicatorOptions(timeout=30.0, slots=asked).of_group(present=present).slots == slots
 
 
 @EMBEDDED
