@@ -35,7 +35,7 @@ double bench_send(struct p4r_link *link, int count, int batch, int length)
             return sent;
         if (sent < turn) {
             struct p4r_frame none[P4R_LINK_MOST];
-            if (p4r_link_wait(link, -1, 10000, 1) == 0 ||
+            if (p4r_link_wait(link, -1, 10000, P4R_LINK_FOR_ROOM) == 0 ||
                 p4r_link_receive(link, none, P4R_LINK_MOST) < 0)
                 return -1;
         }

@@ -25,7 +25,7 @@ static int send_all(struct p4r_link *link, const struct p4r_frame *frames, int c
             return sent;
         frames += sent;
         count -= sent;
-        if (count > 0 && p4r_link_wait(link, -1, WAIT_MS, 1) <= 0)
+        if (count > 0 && p4r_link_wait(link, -1, WAIT_MS, P4R_LINK_FOR_ROOM) <= 0)
             return -ETIME;
     }
     return 0;

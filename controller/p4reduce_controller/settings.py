@@ -42,7 +42,7 @@ class ControllerSettings:
     lease: float  # seconds
     state_directory: Path
     connect_timeout: float = 10.0
-    default_slots: int = DEFAULT_SLOTS  # of a job that does not say how many it wants
+    default_slots: int = DEFAULT_SLOTS  # of a job that does not say how many; or AUTO_SLOTS
     tls: TlsFiles | None = None  # of the control API, where that goes by TCP
     switch_tls: TlsFiles | None = None  # of the P4Runtime sessions
     hello_limit: HelloLimit = field(default_factory=HelloLimit)

@@ -96,13 +96,13 @@ def parts_of(
 
 
 def serve_options(
-    listen: str, *, slots: int, lease: float = 0.0, tls: TlsPaths | None = None
+    listen: str, *, slots: int | str, lease: float = 0.0, tls: TlsPaths | None = None
 ) -> list[str]:
     """Return the options of `p4reduce-controller serve` for jobs, and for workers and operators.
 
     Args:
         listen: the controller's address.
-        slots: of a job.
+        slots: of a job, or "auto".
         lease: seconds that a rank may be silent; 0: the default.
         tls: of the controller; None: none.
     """

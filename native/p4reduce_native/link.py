@@ -38,6 +38,7 @@ _CONTROL_MESSAGE_BYTES = _HEADER.constants["P4R_CONTROL_MESSAGE_BYTES"]
 _ROW_BYTES = _HEADER.constants["P4R_ROW_BYTES"]
 _MAX_WAIT_MS = 2**31 - 1
 _WOKEN = _HEADER.constants["P4R_LINK_WOKEN"]
+_FOR_ROOM = _HEADER.constants["P4R_LINK_FOR_ROOM"]
 
 
 class LinkKind(enum.IntEnum):
@@ -330,7 +331,8 @@ class Link:
             OSError: the error of poll.
         """
         milliseconds = min(math.ceil(max(timeout, 0.0) * 1000), _MAX_WAIT_MS)
-        result: int = _waiting().p4r_link_wait(self.pointer, wake_fd, milliseconds, writable)
+        how = _FOR_ROOM if writable else 0
+        result: int = _waiting().p4r_link_wait(self.pointer, wake_fd, milliseconds, how)
         if result < 0:
             raise OSError(-result, os.strerror(-result))
         return bool(result & _WOKEN)

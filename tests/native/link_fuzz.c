@@ -202,7 +202,7 @@ static void be_worker(struct p4r_link *link, uint64_t *state)
         int sent = p4r_link_send_rows(link, rows, STRIDE, lengths, indices, ROWS);
         if (sent > ROWS || (sent < 0 && !allowed(sent)))
             fail("send_rows returned %d", sent);
-        if (p4r_link_wait(link, -1, 0, sent < ROWS) < 0)
+        if (p4r_link_wait(link, -1, 0, sent < ROWS ? P4R_LINK_FOR_ROOM : 0) < 0)
             fail("wait failed");
         if (count < 0 || sent < 0)
             break;

@@ -22,7 +22,7 @@ from p4reduce_controller.cli.common import (
     tls_options,
 )
 from p4reduce_controller.fabric.hello_limit import HelloLimit
-from p4reduce_controller.jobs.job import DEFAULT_SLOTS, SLOTS
+from p4reduce_controller.jobs.job import AUTO_SLOTS, DEFAULT_SLOTS, MOST_AUTO_SLOTS, SLOTS
 from p4reduce_controller.topology import net_file
 from p4reduce_controller.topology.given import side_by_side, split_name
 from p4reduce_controller.topology.switches import ONLY, Topology, TopologyError
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     from p4reduce_controller.settings import Http, SwitchServer
 
 TOKEN_CHARACTERS = 16  # of the live page's token, at least
+
+
+def _read_default_slots(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    if value == "auto":
+        return AUTO_SLOTS
+    if value.isascii() and value.isdigit() and 1 <= int(value) <= SLOTS:
+        return int(value)
+    raise click.BadParameter(f"{value!r} is neither auto nor a number from 1 to {SLOTS:,}")
 
 
 def _read_switches(
@@ -256,11 +264,13 @@ def _checked(parse: Callable[[str], int], fits: Callable[[int], bool]) -> Any:
 )
 @click.option(
     "--default-slots",
-    type=click.IntRange(1, SLOTS),
-    default=DEFAULT_SLOTS,
+    metavar="N|auto",
+    default=str(DEFAULT_SLOTS),
     show_default=True,
+    callback=_read_default_slots,
     help="How many slots a job gets by default. More keep a fast switch busier; BMv2 queues 64 "
-    "frames per port and drops the rest.",
+    f"frames per port and drops the rest. auto: a quarter of those that are free, {DEFAULT_SLOTS} "
+    f"to {MOST_AUTO_SLOTS}.",
 )
 @click.option(
     "--hello-rate",

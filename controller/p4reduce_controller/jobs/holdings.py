@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from p4reduce_controller.jobs.allocator import ExhaustedError, IdAllocator, RangeAllocator
 from p4reduce_controller.jobs.job import (
+    DEFAULT_SLOTS,
     GROUP_IDS,
+    MOST_AUTO_SLOTS,
     REPLICA_IDS,
     REPLICAS_A_CHILD,
     SLOTS,
@@ -62,6 +64,15 @@ class Holdings:
     def slots_free(self, switch: str) -> int:
         """How many slots of a switch are free."""
         return self._of[switch].slots.free_count
+
+    def auto_slots(self, switches: Iterable[str]) -> int:
+        """How many slots to give a job on these switches that did not say how many it wants.
+
+        A quarter of those that are free, so that jobs after it have some too.
+        """
+        slots = [self._of[switch].slots for switch in switches]
+        fitting = min(min(of.free_count // 4, of.largest_gap) for of in slots)
+        return min(MOST_AUTO_SLOTS, max(DEFAULT_SLOTS, fitting))
 
     def take_slots(self, switches: Iterable[str], count: int, name: str) -> dict[str, Share]:
         """Take `count` slots in a row on each of these switches, for the job of that name."""

@@ -33,6 +33,8 @@ MAX_CHILDREN = 64  # what a switch's bitmaps have room for: ranks, or switches b
 MAX_WORLD_SIZE = 4096  # of a tree
 SLOTS = 1024
 DEFAULT_SLOTS = 32
+AUTO_SLOTS = 0  # as a default: by how many are free
+MOST_AUTO_SLOTS = 256
 
 # Replicas of the flood group have id 0, and group 1 is the flood group itself. BMv2 keeps the
 # groups from 2^15 on to itself.

@@ -15,6 +15,7 @@ from p4reduce_controller.jobs import leases, presence, silence
 from p4reduce_controller.jobs.attaching import AttachPoint
 from p4reduce_controller.jobs.holdings import Holdings
 from p4reduce_controller.jobs.job import (
+    AUTO_SLOTS,
     DEFAULT_SLOTS,
     MAX_CHILDREN,
     MAX_WORLD_SIZE,
@@ -88,7 +89,7 @@ class Jobs(Roster):
         by_operator: bool = True,
         switch: str = "",
     ) -> Job:
-        """Make a job. `slots` 0 means the default.
+        """Make a job. `slots` 0 means the controller's default.
 
         The job may use the tree that contains `switch`, which may be empty if there is only one
         tree. Raises JobRefusedError.
@@ -104,7 +105,7 @@ class Jobs(Roster):
         job = self.make(
             name,
             world_size,
-            slots or self._default_slots,
+            slots or self._slots_of_new_job(tree),
             tree,
             # In a larger tree, it is known later which of them sum for this job.
             members if len(members) == 1 else (),
@@ -132,6 +133,12 @@ class Jobs(Roster):
                 f"several that are not linked: {self.topology.names_text}",
             )
         return only
+
+    def _slots_of_new_job(self, tree: str) -> int:
+        """Return how many slots a job gets that does not say how many it wants."""
+        if self._default_slots != AUTO_SLOTS:
+            return self._default_slots
+        return self.holdings.auto_slots(self.topology.trees[tree])
 
     def check_world_size(self, world_size: int, tree: str) -> None:
         """Raise JobRefusedError if neither a tree nor a switch has room for that many ranks."""
@@ -197,7 +204,7 @@ class Jobs(Roster):
         [host_number] = self.holdings.host_numbers(1)
         try:
             job = self.living(name)
-            there = job.slot_count if job is not None else slots or self._default_slots
+            there = job.slot_count if job is not None else slots or self._slots_of_new_job(tree)
             check_classes(name, urgent_slots, there)
             if job is None:
                 job = self.create(

@@ -26,6 +26,7 @@ _MOST_QUEUED = 192
 """Frames that all ranks away from a switch have in flight to its host's link. They may come at
 once: 212 KB, where a small Ethernet switch has 256 KiB for all links."""
 _LEAST_SLOTS = 32  # also where that is more than 192 frames, as it is from 7 ranks on
+_MOST_SLOTS = 128
 Offer = Mapping[str, Any]
 
 
@@ -55,13 +56,15 @@ class NetworkShare:
     own_tls: bool = False
 
 
-def slots_of_a_job(away: int) -> int:
-    """Return how many slots a job gets whose ranks are on several hosts.
+def slots_of_a_job(away: int) -> str:
+    """Return how many slots a job gets for which a network is started, as `serve` takes it.
 
     Args:
         away: ranks that a switch is reached by over its host's link.
     """
-    return min(EmbeddedSwitch.slots, max(_LEAST_SLOTS, _MOST_QUEUED // max(away, 1)))
+    if not away:
+        return "auto"
+    return str(min(_MOST_SLOTS, max(_LEAST_SLOTS, _MOST_QUEUED // away)))
 
 
 class HostShare:

@@ -35,7 +35,7 @@ class EmbeddedSwitch(SwitchLauncher):
     """
 
     name = "embedded"
-    slots = 128  # a result is at most two frames, and its ports queue 1,024
+    slots: int | str = 128  # a result is at most two frames, and its ports queue 1,024
 
     def __init__(
         self,
@@ -63,6 +63,8 @@ class EmbeddedSwitch(SwitchLauncher):
         if isinstance(ports, UdpPorts):
             self.slots = _UDP_SLOTS
         self.ports = dict(ports)
+        if all(where.startswith("unix:") for where in self.ports.values()):
+            self.slots = "auto"  # a ring of shared memory has room for as many frames
 
     def _command(self) -> list[str]:
         self._ready_file.unlink(missing_ok=True)

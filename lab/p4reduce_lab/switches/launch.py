@@ -48,8 +48,8 @@ class SwitchLauncher(ABC):
     name: str
     """As `make run SWITCH=…` has it."""
 
-    slots: int
-    """How many a job should have in flight, if nobody says otherwise."""
+    slots: int | str
+    """How many a job should have in flight, if nobody says otherwise; "auto": by what is free."""
 
     prefix: Sequence[str] = ()
     """What to put before the command so that it runs in a network namespace."""

@@ -110,6 +110,13 @@ def test_help_documents_every_exit_code() -> None:
         assert f"{code.value}  {code.meaning}" in text
 
 
+@pytest.mark.parametrize("slots", ["0", "1025", "-1", "many", "Auto", ""])
+def test_a_default_number_of_slots_that_is_none(slots: str) -> None:
+    done = CliRunner().invoke(command, ["serve", "--default-slots", slots])
+    assert done.exit_code == Exit.USAGE
+    assert f"{slots!r} is neither auto nor a number from 1 to 1,024" in done.output
+
+
 def test_no_switch(tmp_path: Path) -> None:
     done = cli(
         "serve", "--switch", f"unix:{tmp_path}/none", "--ports", "1", "--connect-timeout", "0.2",

@@ -26,6 +26,7 @@ from jobs_world import (
 from p4reduce_controller.fabric.layout import lay_out
 from p4reduce_controller.jobs import leases, presence
 from p4reduce_controller.jobs.job import (
+    AUTO_SLOTS,
     MAX_CHILDREN,
     SLOTS,
     Attachment,
@@ -57,6 +58,29 @@ def test_a_job_that_asks_for_no_number_of_slots_gets_the_controllers(world: Worl
     jobs = make_jobs(world, default_slots=100)
     assert len(join(jobs, "a", 0, 1)[0].root.slots) == 100
     assert len(join(jobs, "b", 0, 1, slots=7)[0].root.slots) == 7
+
+
+def test_each_job_gets_a_quarter_of_the_free_slots(world: World) -> None:
+    jobs = make_jobs(world, default_slots=AUTO_SLOTS)
+    made = [join(jobs, f"job{number}", 0, 1)[0] for number in range(11)]
+    counts = [len(job.root.slots) for job in made]
+    assert counts == [256, 192, 144, 108, 81, 60, 45, 34, 32, 32, 32]
+    with pytest.raises(JobRefusedError, match="no 32 slots in a row for job 'job11': 8 of 1024"):
+        join(jobs, "job11", 0, 1)
+    leave(jobs, made[3], 0)
+    jobs.release(made[3])
+    assert len(join(jobs, "job11", 0, 1)[0].root.slots) == 32
+    assert made[0].slot_count == 256
+    assert join(jobs, "asks", 0, 1, slots=40)[0].slot_count == 40
+
+
+def test_slots_that_are_free_in_gaps_are_given_as_far_as_they_fit(world: World) -> None:
+    jobs = make_jobs(world, default_slots=AUTO_SLOTS)
+    made = [join(jobs, f"job{number}", 0, 1, slots=64)[0] for number in range(16)]
+    for job in made[::2]:
+        leave(jobs, job, 0)
+        jobs.release(job)
+    assert len(join(jobs, "fits", 0, 1)[0].root.slots) == 64
 
 
 # -- From the first to join to the last to leave --------------------------------------------

@@ -23,6 +23,7 @@ from p4reduce.wire.format import FRAME_STRIDE
 from p4reduce.wire.frames import FrameBuffer
 
 _READY, _WOKEN = CONSTANTS["P4R_LINK_READY"], CONSTANTS["P4R_LINK_WOKEN"]
+_FOR_ROOM = CONSTANTS["P4R_LINK_FOR_ROOM"]
 _INT64 = ctypes.POINTER(ctypes.c_int64)
 
 
@@ -84,8 +85,8 @@ def _by_python(
         return count
 
     @guarded
-    def wait(_link: int, _wake_fd: int, milliseconds: int, writable: int) -> int:
-        woken = transport.wait(milliseconds / 1000, writable=bool(writable))
+    def wait(_link: int, _wake_fd: int, milliseconds: int, how: int) -> int:
+        woken = transport.wait(milliseconds / 1000, writable=bool(how & _FOR_ROOM))
         return _WOKEN if woken else _READY
 
     return TransportOpsStructure(

@@ -291,6 +291,8 @@ int p4r_link_tell(struct p4r_link *link)
     return link->ops->tell(link);
 }
 
+void p4r_link_place(struct p4r_link *link, uint32_t placement) { link->placement = placement; }
+
 int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride,
                        const int64_t *lengths, const int64_t *rows, int count)
 {
@@ -320,8 +322,9 @@ static int until_retry_ms(const struct p4r_link *link, int timeout_ms)
     return timeout_ms < 0 || ms < timeout_ms ? ms : timeout_ms;
 }
 
-int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writable)
+int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int how)
 {
+    const int writable = how & P4R_LINK_FOR_ROOM;
     struct pollfd waits[2] = {
         {.fd = link->fd, .events = POLLIN | POLLRDHUP},
         {.fd = wake_fd, .events = POLLIN},
@@ -336,9 +339,13 @@ int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writab
     } else if (writable) {
         waits[0].events |= POLLOUT;
     }
-    int count = poll(waits, 2, timeout_ms);
+    struct p4r_bound bound = {.is_bound = 0};
+    if (how & P4R_LINK_PLACED && link->ops->bind != NULL)
+        link->ops->bind(link, &bound);
+    const int count = poll(waits, 2, timeout_ms), error = errno;
+    p4r_placement_unbind(&bound);
     if (count < 0)
-        return errno == EINTR ? 0 : -errno;
+        return error == EINTR ? 0 : -error;
     return (waits[0].revents != 0 ? P4R_LINK_READY : 0) |
            (waits[1].revents != 0 ? P4R_LINK_WOKEN : 0);
 }

@@ -201,11 +201,20 @@ int p4r_link_send_rows(struct p4r_link *link, const uint8_t *base, size_t stride
  * which tells of those before as well. `tell` returns 0 or minus an errno. */
 int p4r_link_put(struct p4r_link *link, const uint8_t *bytes, uint32_t length);
 int p4r_link_tell(struct p4r_link *link);
+/* Where the peer of a link through shared memory should wake up, from the next `tell` on: on any CPU,
+ * on one that is not the caller's, or on the caller's. `placement`: an enum p4r_placement. */
+enum p4r_placement { P4R_ANYWHERE, P4R_ELSEWHERE, P4R_TOGETHER, P4R_PLACEMENTS };
+void p4r_link_place(struct p4r_link *link, uint32_t placement);
+/* Whether the peer sleeps, and wakes up on another CPU. */
+int p4r_link_wakes_elsewhere(const struct p4r_link *link);
 
 /* Returns when frames may be there, `wake_fd` (or -1) is readable, `timeout_ms` (-1: never) are
- * over, or, if `writable`, there may be room. Returns a bit mask, or minus an errno. */
+ * over, or, with P4R_LINK_FOR_ROOM, there may be room. With P4R_LINK_PLACED it wakes up where the
+ * peer wants it. Returns a bit mask, or minus an errno. */
+#define P4R_LINK_FOR_ROOM 1
+#define P4R_LINK_PLACED 2
 #define P4R_LINK_READY 1
 #define P4R_LINK_WOKEN 2
-int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int writable);
+int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int how);
 
 #endif

@@ -20,9 +20,14 @@
 #define P4R_SLOT_HEAD 2
 #define P4R_MAX_SLOTS 4096
 
-/* In shared memory. Each word has a cache line to itself: two processes write them. */
+/* `receiver_sleeps`, `sender_sleeps`: asleep, and wants a doorbell; it wakes up on another CPU than the
+ * one that the peer has said it runs on. */
+enum { P4R_AWAKE, P4R_SLEEPS, P4R_SLEEPS_ELSEWHERE };
+
+/* In shared memory. Words that different processes write have cache lines of their own. */
 struct p4r_ring_words {
     _Alignas(64) _Atomic uint32_t put;             /* frames so far, by the sender */
+    _Atomic uint32_t placement;                    /* see placement.h; by the sender */
     _Alignas(64) _Atomic uint32_t taken;           /* frames so far, by the receiver */
     _Alignas(64) _Atomic uint32_t receiver_sleeps; /* and wants a doorbell when frames come */
     _Alignas(64) _Atomic uint32_t sender_sleeps;   /* and wants a doorbell when there is room */
@@ -30,6 +35,7 @@ struct p4r_ring_words {
 
 /* The other end may have been compiled elsewhere: what both map must lie alike. */
 _Static_assert(offsetof(struct p4r_ring_words, put) == 0, "as any peer has it");
+_Static_assert(offsetof(struct p4r_ring_words, placement) == 4, "as any peer has it");
 _Static_assert(offsetof(struct p4r_ring_words, taken) == 64, "as any peer has it");
 _Static_assert(offsetof(struct p4r_ring_words, receiver_sleeps) == 128, "as any peer has it");
 _Static_assert(offsetof(struct p4r_ring_words, sender_sleeps) == 192, "as any peer has it");

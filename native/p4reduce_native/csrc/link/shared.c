@@ -59,8 +59,8 @@ int p4r_shared_make(struct p4r_link *link, uint32_t slots)
         return error;
     }
     /* Both receivers begin asleep: the first frame rings. */
-    atomic_store(&link->in.words->receiver_sleeps, 1);
-    atomic_store(&link->out.words->receiver_sleeps, 1);
+    atomic_store(&link->in.words->receiver_sleeps, P4R_SLEEPS);
+    atomic_store(&link->out.words->receiver_sleeps, P4R_SLEEPS);
     return fd;
 }
 
@@ -94,7 +94,7 @@ static int take_doorbell(struct p4r_link *link)
 
 static void arm(_Atomic uint32_t *flag)
 {
-    atomic_store_explicit(flag, 1, memory_order_relaxed);
+    atomic_store_explicit(flag, P4R_SLEEPS, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -226,6 +226,8 @@ static int tell(struct p4r_link *link)
 {
     if (link->out.announced == link->out.own)
         return 0;
+    atomic_store_explicit(&link->out.words->placement, p4r_placement_word(link->placement),
+                          memory_order_relaxed);
     p4r_ring_tell(&link->out);
     int error = p4r_ring_receiver_sleeps(&link->out) ? ring_doorbell(link->fd) : 0;
     return error != 0 ? p4r_send_failed(link, error) : 0;
@@ -241,6 +243,24 @@ static int may_sleep(struct p4r_link *link, int writable)
             return 0;
     }
     return 1;
+}
+
+static void bind_as_wanted(struct p4r_link *link, struct p4r_bound *bound)
+{
+    struct p4r_ring_words *words = link->in.words;
+    uint32_t armed = P4R_SLEEPS;
+
+    if (p4r_placement_bind(bound, atomic_load_explicit(&words->placement, memory_order_relaxed)))
+        atomic_compare_exchange_strong_explicit(&words->receiver_sleeps, &armed,
+                                                P4R_SLEEPS_ELSEWHERE, memory_order_relaxed,
+                                                memory_order_relaxed);
+}
+
+int p4r_link_wakes_elsewhere(const struct p4r_link *link)
+{
+    return link->ops->kind == P4R_LINK_SHARED &&
+           atomic_load_explicit(&link->out.words->receiver_sleeps, memory_order_relaxed) ==
+               P4R_SLEEPS_ELSEWHERE;
 }
 
 /* Room is a doorbell too, so nothing is to be waited for but that, or what is there already. */
@@ -260,5 +280,6 @@ const struct p4r_link_ops p4r_shared = {
     .put = put,
     .tell = tell,
     .may_sleep = may_sleep,
+    .bind = bind_as_wanted,
     .events = events,
 };

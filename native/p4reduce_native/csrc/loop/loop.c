@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "link/placement.h"
 #include "loop/loop_impl.h"
 #include "loop/poll_backoff.h"
 #include "loop/packet_in.h"
@@ -43,6 +44,7 @@ struct p4r_loop {
     uint64_t held_since_ns;
     uint32_t cpus;
     uint32_t neighbours; /* ports whose peers run on this machine, and are there */
+    int are_placed;      /* since one came or went */
     struct p4r_packet_ins packet_ins;
     struct p4r_loop_stats stats;
     struct p4r_poll_backoff backoff;
@@ -152,19 +154,41 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
 
 /* Whether a port's frames are held back while others come in. Two kinds of ports do that. Over UDP one
  * call sends a run of frames, and long runs are cheaper. A neighbour that is woken takes this thread's
- * core, if there are as many neighbours as cores; it would take only the few frames that are there. */
+ * core, if there are as many neighbours as cores; it would take only the few frames that are there.
+ * One that wakes up on another core may as well begin. */
 static int waits_for_more(const struct p4r_loop *loop, const struct p4r_port *port)
 {
     if (port->blocked)
         return 0;
-    return port->kind->run_bytes != 0 ||
-           (port->kind->is_neighbour && loop->neighbours >= loop->cpus);
+    if (!port->kind->is_neighbour)
+        return port->kind->run_bytes != 0;
+    return loop->neighbours >= loop->cpus && !p4r_link_wakes_elsewhere(port->link);
+}
+
+/* Says who is to wake up on which CPU, after a neighbour has come or gone. */
+static void place_neighbours(struct p4r_loop *loop)
+{
+    if (loop->are_placed)
+        return;
+    loop->are_placed = 1;
+    const int is_placed = p4r_is_placed(loop->neighbours, loop->cpus);
+    uint32_t together = p4r_placed_together(loop->neighbours, loop->cpus);
+    for (int i = 0; i < PORTS; i++) {
+        struct p4r_port *port = loop->ports[i];
+        if (port == NULL || port->link == NULL || !port->kind->is_neighbour)
+            continue;
+        p4r_link_place(port->link, !is_placed     ? P4R_ANYWHERE
+                                   : together > 0 ? P4R_TOGETHER
+                                                  : P4R_ELSEWHERE);
+        together -= together > 0;
+    }
 }
 
 /* With `hold`, ports keep for the next iteration what waits for more. */
 static void flush_or_hold(struct p4r_loop *loop, int hold)
 {
     struct p4r_port *dirty = loop->dirty;
+    place_neighbours(loop);
     loop->dirty = NULL;
     while (dirty != NULL) {
         struct p4r_port *port = dirty;
@@ -416,8 +440,10 @@ int p4r_loop_watch_port(struct p4r_loop *loop, struct p4r_port *port, int operat
                         uint32_t events)
 {
     const int error = watch(loop, operation, port->fd, events, OF_PORT, port->number);
-    if (port->kind->is_neighbour && error == 0 && operation != EPOLL_CTL_MOD)
+    if (port->kind->is_neighbour && error == 0 && operation != EPOLL_CTL_MOD) {
         loop->neighbours += operation == EPOLL_CTL_ADD ? 1 : -1;
+        loop->are_placed = 0;
+    }
     return error;
 }
 

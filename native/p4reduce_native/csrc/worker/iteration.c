@@ -17,6 +17,7 @@
 #define LONGEST_WAIT 60.0  /* seconds; only bounds what is woken anyway */
 #define LONGEST_RUN 0.05   /* seconds of work after which Python sees the figures */
 #define LONGEST_PAUSE 0.05 /* seconds that a caller sleeps without looking for signals */
+#define LONG_ROUNDS 10     /* of a collective for which it is worth binding a thread */
 #define LONG_RUN 50        /* frames; more would add little */
 #define OVERSLEPT 1.0      /* seconds longer than asked for: the process was stopped, or starved */
 
@@ -105,6 +106,18 @@ static int is_backlogged(const struct jobs *jobs, int full)
         uint32_t most = full ? iteration->backlog_room - iteration->slots->slots : 0;
         if (iteration->backlog_count > most)
             return 1;
+    }
+    return 0;
+}
+
+/* Whether a collective takes many rounds of all its slots. */
+static int is_long(const struct jobs *jobs)
+{
+    for (uint32_t i = 0; i < jobs->count; i++) {
+        const struct p4r_slots *slots = jobs->iterations[i]->slots;
+        for (uint32_t live = 0; live < slots->live_count; live++)
+            if (slots->live[live]->count >= LONG_ROUNDS * slots->live[live]->slots)
+                return 1;
     }
     return 0;
 }
@@ -233,8 +246,8 @@ static uint32_t wait_for_more(const struct jobs *jobs, double looked, double now
     if (due <= looked)
         return 0;
     double seconds = fmin(fmax(due - now, 0.0), called ? LONGEST_PAUSE : LONGEST_WAIT);
-    int woken =
-        link->ops.wait(link->ops.link, link->wake_fd, (int)ceil(seconds * 1000), backlogged);
+    int how = (backlogged ? P4R_LINK_FOR_ROOM : 0) | (is_long(jobs) ? P4R_LINK_PLACED : 0);
+    int woken = link->ops.wait(link->ops.link, link->wake_fd, (int)ceil(seconds * 1000), how);
     if (woken < 0)
         return broken(jobs, woken);
     uint32_t why = overslept(now, seconds);

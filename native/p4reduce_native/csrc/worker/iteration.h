@@ -20,7 +20,7 @@ struct p4r_transport_ops {
     int (*look)(struct p4r_link *, uint8_t *rows, size_t stride, size_t room, size_t head,
                 int64_t *lengths, const uint8_t **frames, int most);
     void (*drop)(struct p4r_link *, int count); /* NULL: nothing has to be done */
-    int (*wait)(struct p4r_link *, int wake_fd, int timeout_ms, int writable);
+    int (*wait)(struct p4r_link *, int wake_fd, int timeout_ms, int how);
 };
 
 struct p4r_iteration {
