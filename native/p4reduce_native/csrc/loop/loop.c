@@ -21,6 +21,7 @@ enum {
     HELD = 2048, /* the most frames that come in while others are held back: up to 1 ms */
     NS_PER_MS = 1000000,
     HELD_NS = 4 * NS_PER_MS, /* and the longest time for which others are held back */
+    WORTH_WAKING = 96,       /* frames for a peer on another CPU: with fewer it sleeps more often */
 };
 
 /* What an epoll event belongs to, in the upper half of its data; the lower half says which. */
@@ -155,14 +156,16 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
 /* Whether a port's frames are held back while others come in. Two kinds of ports do that. Over UDP one
  * call sends a run of frames, and long runs are cheaper. A neighbour that is woken takes this thread's
  * core, if there are as many neighbours as cores; it would take only the few frames that are there.
- * One that wakes up on another core may as well begin. */
+ * One that wakes up on another core begins once there is enough for it. */
 static int waits_for_more(const struct p4r_loop *loop, const struct p4r_port *port)
 {
-    if (port->blocked)
+    if (port->blocked || port->link == NULL) /* its peer may have left since it was sent to */
         return 0;
     if (!port->kind->is_neighbour)
         return port->kind->run_bytes != 0;
-    return loop->neighbours >= loop->cpus && !p4r_link_wakes_elsewhere(port->link);
+    if (p4r_link_wakes_elsewhere(port->link))
+        return port->put_count + port->queue.count < WORTH_WAKING;
+    return loop->neighbours >= loop->cpus;
 }
 
 /* Says who is to wake up on which CPU, after a neighbour has come or gone. */
