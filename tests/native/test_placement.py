@@ -160,7 +160,7 @@ def test_a_word_without_sense_binds_nothing(word: int) -> None:
         (3, "AAA"),  # the kernel places so few well
         (4, "TEEE"),
         (5, "TEEEE"),
-        (6, "TEEEEE"),
+        (6, "TTEEEE"),
         (7, "AAAAAAA"),
     ],
 )

@@ -236,6 +236,30 @@ def test_an_overflow_breaks_nothing(system: System) -> None:
 
 
 @EMBEDDED
+def test_an_overflow_among_missed_sums_loses_none_of_them(system: System) -> None:
+    """Two behind it are as they were; it raises on this rank too, in its place."""
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        with sums_of(comm) as sums:
+            if comm.rank == LATE:
+                while sums.behind < 3:
+                    time.sleep(0.01)
+                return [outcome(sums.catch_up) for _ in range(3)]
+            for number in (10, 100, 20):
+                outcome(
+                    lambda number=number: sums.allreduce(  # type: ignore[misc]
+                        np.full(9, number, np.int8), deadline=SOON, at_least=3
+                    )
+                )
+        return None
+
+    first, error, last = system.run(WORLD, work)[LATE]
+    assert [one.result.tolist() for one in first] == [[30] * 9]
+    assert isinstance(error, p4reduce.LaneOverflowError)
+    assert [one.result.tolist() for one in last] == [[60] * 9]
+
+
+@EMBEDDED
 def test_who_closes_early_is_named(system: System) -> None:
     def work(comm: p4reduce.Communicator) -> Any:
         sums = sums_of(comm)

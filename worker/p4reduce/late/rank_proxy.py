@@ -156,10 +156,11 @@ class RankProxy:
         """The lost ranks, by their first numbers."""
         return self._protocol.lost
 
-    def take(self) -> Total | None:
-        """Return the first sum that this rank has missed, or None."""
+    def take(self, *, if_summed: bool = False) -> Total | None:
+        """Take the first sum that this rank has missed, or None. With `if_summed` it stays if it
+        ended with an error."""
         with self._changed:
-            if not self._queue:
+            if not self._queue or (if_summed and self._queue[0].error is not None):
                 return None
             self._changed.notify_all()
             return self._queue.popleft()

@@ -284,10 +284,15 @@ class PartialSums(Sums):
 
         Each is a sum, whatever `op` was: `result / len(members)` is the mean. Sums of float16 are
         of float32. A rank that is behind applies them and continues where the others are.
+
+        Raises:
+            P4ReduceError: the first sum that it has not called ended with this error, for all
+                ranks; it counts as called. Sums before such a sum are returned by a call of its
+                own.
         """
-        caught = []
+        caught: list[PartialSum] = []
         with self._one_at_a_time(None):
-            while (total := self._proxy.take()) is not None:
+            while (total := self._proxy.take(if_summed=bool(caught))) is not None:
                 caught.append(self._finished(total, None, 1, total.total.dtype))
         return caught
 

@@ -12,7 +12,7 @@ uint32_t p4r_placed_together(uint32_t peers, uint32_t cpus)
 {
     /* A sum takes the switch half of the time of all its ranks. So on two CPUs the work is even with
      * every fourth rank beside the switch, and on more with none. */
-    return cpus == 2 ? (peers + 1) / 4 : 0;
+    return cpus == 2 ? (peers + 2) / 4 : 0;
 }
 
 uint32_t p4r_placement_word(uint32_t placement)
