@@ -85,13 +85,21 @@ class Fixed:
         Raises:
             ValueError: on all ranks, if one has numbers that are not finite.
         """
-        greatest = _greatest(comm, np.abs(mine).max(axis=0, initial=0.0), name)
-        self.exponents = _unit(greatest, samples)
+        self.exponents = unit_exponents(comm, mine, samples, name)
         self.integers = np.rint(np.ldexp(mine, -self.exponents)).astype(np.int64)
 
     def floats(self, sums: Integers) -> Floats:
         """Return sums of these integers as numbers."""
         return np.ldexp(sums.astype(np.float64), self.exponents)
+
+
+def unit_exponents(comm: Comm, mine: Floats, samples: int, name: str) -> npt.NDArray[np.int32]:
+    """Agree on the smallest unit for each feature in which sums of all samples fit 62 bits.
+
+    Arguments and errors are those of `Fixed`. Returns the exponents of the units, powers of two.
+    """
+    greatest = _greatest(comm, np.abs(mine).max(axis=0, initial=0.0), name)
+    return _unit(greatest, samples)
 
 
 def _greatest(comm: Comm, mine: Floats, name: str) -> Floats:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from p4reduce.methods._communicator import Comm
 from p4reduce.methods.estimator import Estimator, RegressorMixin
-from p4reduce.methods.exact import Fixed, sum_floats, sum_integers
+from p4reduce.methods.exact import Fixed, sum_floats, sum_integers, unit_exponents
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,7 +74,7 @@ class LinearRegression(RegressorMixin, Estimator):
         apart = both - mean
         apart[np.abs(apart) < _ROUNDING * np.abs(mean)] = 0.0
         # A sum has one unit: products of small features would be lost beside those of large ones.
-        exponents = Fixed(part.comm, apart, part.count, "LinearRegression: units").exponents
+        exponents = unit_exponents(part.comm, apart, part.count, "LinearRegression: units")
         scaled = np.ldexp(apart, -exponents)
         mine = scaled.T @ part.weighted(scaled)
         products = sum_floats(part.comm, mine, "LinearRegression: products")

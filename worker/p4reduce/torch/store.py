@@ -154,7 +154,7 @@ def break_off() -> None:
     """At exit: an answer that came later would find no interpreter, and abort the process."""
     asking = list(_unanswered.items())
     ports = {tcp.port for _, store in asking if (tcp := _by_tcp(store)) is not None}
-    for descriptor, peer in connections():
+    for descriptor, peer in connections() if ports else ():
         if isinstance(peer, tuple) and peer[1] in ports:
             connection = socket.socket(fileno=descriptor)
             with contextlib.suppress(OSError):
