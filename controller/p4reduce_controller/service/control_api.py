@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -147,6 +148,9 @@ class Service(ControlServicer):
             await self._controller.keep()
         except JobRefusedError as error:
             self._jobs.give_up(job, member, f"could not be notified: {error}")
+            raise
+        except asyncio.CancelledError:  # without an answer it cannot prove that the place is its
+            self._jobs.give_up(job, member, "did not wait for the answer to its join")
             raise
         return self._joined(job, member)
 

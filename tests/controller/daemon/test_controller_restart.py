@@ -254,6 +254,30 @@ def test_nobody_is_told_what_is_not_on_disk(
         call.result(timeout=DEADLINE)
 
 
+def test_who_does_not_wait_for_the_disk_leaves_its_place(
+    start: Start, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A join without an answer may be repeated by the same process, which has no nonce."""
+    room, write = threading.Event(), TableFile.write
+
+    def slowly(self: TableFile, data: bytes) -> None:
+        assert room.wait(DEADLINE)
+        write(self, data)
+
+    room.set()
+    monkeypatch.setattr(TableFile, "write", slowly)
+    controller = start(switch)
+    room.clear()
+    request = pb.JoinRequest(job="b", world_size=1)
+    call = controller.client.stub.Join.future(request, timeout=DEADLINE)
+    eventually(lambda: len(controller.call("ListJobs").jobs) == 1, "it has a place")
+    call.cancel()
+    eventually(lambda: controller.job("b").state == pb.ENDED, "the place is free")
+    room.set()
+    assert controller.events()[-2:] == ["rank-left", "job-ended"]  # no lease ran out
+    assert controller.call("Join", request).nonce
+
+
 def test_a_disk_that_is_full(
     start: Start, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
