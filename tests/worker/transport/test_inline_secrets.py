@@ -33,6 +33,14 @@ def test_text_is_in_a_file_of_this_user_alone() -> None:
     assert in_a_file(PEM + "\n") != name
 
 
+@pytest.mark.parametrize("before", ["\n", "Bag Attributes\n    friendlyName: worker\n"])
+def test_text_before_a_key_makes_no_path_of_it(before: str) -> None:
+    """A message about that path would show the key."""
+    name = in_a_file(before + PEM)
+    assert name is not None
+    assert Path(name).read_text() == before + PEM
+
+
 def test_no_key_is_left_on_the_disk(tmp_path: Path) -> None:
     """A rank that is killed, or that multiprocessing started, runs nothing at its exit."""
     program = f"""

@@ -17,11 +17,14 @@ _BEGIN = "-----BEGIN "
 def in_a_file(value: str | None) -> str | None:
     """Return a path as it is, or the path of a file with the given PEM text.
 
+    Text may stand before the PEM blocks, as OpenSSL's tools write it: their readers skip that. So
+    it is no path, and no message about a path that cannot be read shows a key.
+
     OpenSSL reads certificates from files only. On Linux the file is in memory, so a key is on no
     disk and ends with the process, however that ends. Elsewhere the file and its directory are
     private to this user, and are removed at the interpreter's exit.
     """
-    if value is None or not value.startswith(_BEGIN):
+    if value is None or _BEGIN not in value:
         return value
     return _in_memory(value) if sys.platform == "linux" else _on_disk(value, os.getpid())
 
