@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,10 @@ from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.processes.threads import thread_seconds
 
 DEADLINE = 120.0  # seconds; a test fails by it, and passes long before
+LONG = 1000  # seconds: what sleeps that long does not end by itself before the deadline
 
 
-def wait_until(condition: object, what: str) -> None:
-    assert callable(condition)
+def wait_until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline, f"not within {DEADLINE:g} s: {what}"
@@ -56,9 +57,9 @@ def test_a_failure_names_the_child_how_it_ended_and_its_last_words(
     tmp_path: Path, script: str, how: str
 ) -> None:
     with Processes() as processes:
-        processes.start("good", ["sleep", "60"])
+        processes.start("good", ["sleep", str(LONG)])
         child = processes.start(
-            "bad", ["sh", "-c", f"echo {{1..9}}; echo last; {script}"], log=tmp_path / "l"
+            "bad", ["sh", "-c", f"echo first; echo last; {script}"], log=tmp_path / "l"
         )
         wait_until(lambda: child.returncode is not None, "the child ends")
         with pytest.raises(ChildFailedError) as caught:
@@ -96,7 +97,8 @@ def test_a_program_that_may_not_run_ends_as_in_a_shell(tmp_path: Path) -> None:
 def test_end_takes_what_ignores_sigterm_and_what_a_child_has_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = (
-        f"trap '' TERM; sleep 60 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait; sleep 60"
+        f"trap '' TERM; sleep {LONG} & echo $! $$ > {pids}.new; mv {pids}.new {pids}; "
+        f"wait; sleep {LONG}"
     )
     processes = Processes()
     processes.start("stubborn", ["sh", "-c", script])
@@ -106,16 +108,16 @@ def test_end_takes_what_ignores_sigterm_and_what_a_child_has_started(tmp_path: P
         wait_until(lambda pid=pid: not alive(pid), f"{pid} has ended")
 
 
-LAUNCHER = """
+LAUNCHER = f"""
 import sys, time
 from pathlib import Path
 from p4reduce_lab.processes.children import Processes
 from p4reduce_lab.processes.rundir import run_directory
 with run_directory() as directory, Processes() as processes:
-    child = processes.start("child", ["sleep", "60"])
+    child = processes.start("child", ["sleep", "{LONG}"])
     (directory / "something").write_text("x")
     print(child.process.pid, directory, flush=True)
-    time.sleep(60)
+    time.sleep({LONG})
 """
 
 
