@@ -47,7 +47,7 @@ def checks(source: Path) -> list[Check]:
             "add with more bits than 8, compare with the limits, take the nearer one, and set "
             "OVERFLOW in hdr.lab.flags"
         )
-        for at in (0, 7, NUMBERS - 1):
+        for at in range(NUMBERS):
             for number in (100, -100):
                 first = [0] * NUMBERS
                 first[at] = number

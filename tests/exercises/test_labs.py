@@ -65,6 +65,12 @@ MISTAKES = {
         "if (wide > 126)",
         "OVERFLOW is set, although all sums fit",
     ),
+    "5-narrow: one lane wraps": (
+        "5-narrow/solution.p4",
+        "add(word[15:8], other[15:8], third);",
+        "third = word[15:8] + other[15:8];",
+        "add with more bits than 8",
+    ),
     "5-narrow: unsigned": (
         "5-narrow/solution.p4",
         "(int<16>)(int<8>)x + (int<16>)(int<8>)y",
