@@ -19,7 +19,7 @@ class UnavailableError(LabError):
 
 
 class ArgumentsError(LabError):
-    """Arguments contradict each other. The message says which."""
+    """Arguments are wrong, or contradict each other. The message says which."""
 
     exit_code = 2
 

@@ -22,7 +22,7 @@ import click
 def command(before: str, after: str, noise: float, everything: bool) -> None:
     """Show what got slower beyond noise from BEFORE to AFTER.
 
-    Ends with exit code 1 if anything did.
+    Ends with exit code 1 if anything did, and with 2 if the two cannot be compared.
 
     Each is a result file of `make bench` or `p4reduce-lab compare`, or a commit for which
     build/bench or build/compare has one.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from p4reduce_lab.errors import LabError
+from p4reduce_lab.errors import ArgumentsError
 
 NOISE = 0.2
 """Share by which a figure without a spread may differ from run to run, on a virtual machine."""
@@ -94,14 +94,14 @@ class MeasurementDifference:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Read a result file. Raises LabError."""
+    """Read a result file. Raises ArgumentsError."""
     try:
-        whole: dict[str, Any] = json.loads(path.read_text())
+        whole = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise LabError(f"{path} is not a result file: {error}") from error
-    if "benches" not in whole and "results" not in whole:
-        raise LabError(f"{path} is not a result of `make bench` or `p4reduce-lab compare`")
-    return whole
+        raise ArgumentsError(f"{path} is not a result file: {error}") from error
+    if isinstance(whole, dict) and ("benches" in whole or "results" in whole):
+        return whole
+    raise ArgumentsError(f"{path} is not a result of `make bench` or `p4reduce-lab compare`")
 
 
 def find_results(name: str, directories: Sequence[Path]) -> Path:
@@ -113,7 +113,7 @@ def find_results(name: str, directories: Sequence[Path]) -> Path:
         directories: where such files are kept.
 
     Raises:
-        LabError: there is none, or several.
+        ArgumentsError: there is none, or several.
     """
     if Path(name).is_file():
         return Path(name)
@@ -131,8 +131,8 @@ def find_results(name: str, directories: Sequence[Path]) -> Path:
     places = ", ".join(map(str, directories))
     if found:
         names = ", ".join(path.name for path in found)
-        raise LabError(f"several results are of commit {name}: {names}; name the file")
-    raise LabError(
+        raise ArgumentsError(f"several results are of commit {name}: {names}; name the file")
+    raise ArgumentsError(
         f"there is no file {name!r}, and no results of a commit of that name in {places}: "
         "`make bench` leaves them there"
     )

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from p4reduce_lab.cli import commands
-from p4reduce_lab.errors import LabError
+from p4reduce_lab.errors import ArgumentsError
 from p4reduce_lab.measured.difference import (
     difference,
     direction,
@@ -109,13 +111,26 @@ def test_results_are_found_by_file_and_commit(tmp_path: Path) -> None:
     assert find_results(str(path), []) == path
     assert find_results("01234", [tmp_path]) == path
     assert find_results("0123456789abcdef0123", [tmp_path]) == path
-    with pytest.raises(LabError, match="no results of a commit of that name"):
+    with pytest.raises(ArgumentsError, match="no results of a commit of that name"):
         find_results("fedcba", [tmp_path])
     (tmp_path / "compare-0123456789.json").write_text("{}")
-    with pytest.raises(LabError, match="several results are of commit 01234"):
+    with pytest.raises(ArgumentsError, match="several results are of commit 01234"):
         find_results("01234", [tmp_path])
-    with pytest.raises(LabError, match="not a result of `make bench`"):
-        read_results(tmp_path / "compare-0123456789.json")
+    for text in ("{}", "7"):
+        path.write_text(text)
+        with pytest.raises(ArgumentsError, match="not a result of `make bench`"):
+            read_results(path)
+    path.write_text("{")
+    with pytest.raises(ArgumentsError, match="not a result file"):
+        read_results(path)
+
+
+def test_exit_code_1_says_nothing_but_slower(tmp_path: Path) -> None:
+    """A job of CI has to tell what got slower from a file that is not there."""
+    command = [sys.executable, "-m", "p4reduce_lab", "bench-diff", "no.json", "no.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "there is no file 'no.json'" in done.stderr
 
 
 def test_the_command_fails_where_something_got_slower(tmp_path: Path) -> None:
