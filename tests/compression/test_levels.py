@@ -222,9 +222,12 @@ def test_stochastic_descent_holds_in_expectation_on_a_quadratic() -> None:
         assert expected <= x @ hessian @ x / 2 - promised + 1e-9
 
 
-def test_a_zero_gradient_has_level_zero() -> None:
+@pytest.mark.parametrize("number", [0.0, 1e-170])
+def test_a_gradient_without_energy_has_level_zero(number: float) -> None:
+    """It is zero, or the squares of its numbers are, in float64."""
     for scheme in Scheme:
-        levels = measure(np.zeros(10), scheme)
+        levels = measure(np.full(10, number), scheme)
+        assert len(levels.alpha) == len(levels.order) == 0
         assert choose(levels, Payload(), scheme.encoding(10)).level == 0
 
 

@@ -73,7 +73,7 @@ class Levels:
     step: FloatArray
 
     def gamma(self, level: int, smoothness: float) -> float:
-        """Return γ(T), the step size of plain gradient descent, L being the `smoothness`."""
+        """Return gamma(T), the step size of plain gradient descent, L being the `smoothness`."""
         return float(self.step[level - 1]) / smoothness
 
     def probabilities(self, level: int) -> FloatArray:
@@ -165,6 +165,8 @@ def measure_signs(flat: Vector, energy: FloatArray, unit: int) -> Levels:
     importance, nonzero = kernels.norms(flat, unit)
     order, weights = _sorted(importance)
     norm = float(np.sqrt(energy.sum()))
+    if norm == 0.0:  # as of zeros: the squares are too small for a float64
+        order, weights = order[:0], weights[:0]
     # Only elements that are not zero have a sign to send.
     elements = np.cumsum(nonzero[order])
     total = np.cumsum(weights)
