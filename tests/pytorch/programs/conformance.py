@@ -232,23 +232,21 @@ def outcome(call: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor] | Exce
 
 def difference(case: Case, ours: Any, gloos: Any, gloo: Any, seed: int) -> str:
     """What is wrong with our result, or nothing."""
+    dtype = DTYPES[case.dtype]
+    inexact = dtype.is_floating_point or dtype.is_complex
+    if case.operation == "AVG":
+        # Gloo has no mean; it is the sum, divided.
+        gloos = outcome(partial(run, for_gloo(replace(case, operation="SUM")), gloo, seed))
+        if not isinstance(gloos, Exception):
+            size = dist.get_world_size(gloo)
+            gloos = [tensor.div(size, rounding_mode=None if inexact else "floor") for tensor in gloos]
     if isinstance(ours, Exception):
         if case.dtype == "int16" and "Invalid scalar type" in str(ours):
             return ""  # delegated to Gloo, as the group has no job
         return "" if isinstance(gloos, Exception) else f"raises {ours!r}, Gloo does not"
-    dtype = DTYPES[case.dtype]
-    if case.operation == "AVG":
-        # Gloo has no mean of integers; it is the sum, divided.
-        gloos = outcome(partial(run, for_gloo(replace(case, operation="SUM")), gloo, seed))
-        if not isinstance(gloos, Exception):
-            inexact = dtype.is_floating_point or dtype.is_complex
-            mode = None if inexact else "floor"
-            size = dist.get_world_size(gloo)
-            gloos = [tensor.div(size, rounding_mode=mode) for tensor in gloos]
     if isinstance(gloos, Exception):
         return f"no error, where Gloo has {gloos!r}"
     # Complex tensors are seen as floats by torch itself.
-    inexact = dtype.is_floating_point or dtype.is_complex
     approximate = inexact and case.operation in ("SUM", "AVG")
     for mine, theirs in zip(ours, gloos, strict=True):
         if mine.shape != theirs.shape or mine.dtype != dtype:
