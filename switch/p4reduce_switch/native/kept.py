@@ -2,7 +2,8 @@
 """The generated C of a large program, kept in the cache of compiled files.
 
 To generate it takes a quarter of a second of a core, which every start of a switch would pay. The
-key has the program and the modules that make C of it, so what is found is what would be generated.
+key has the program, the modules that make C of it, and this one, which lays out the file. So what
+is found is what would be generated.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ def _key(data: bytes, with_queues: bool) -> str:
 @functools.cache
 def _makers() -> bytes:
     digest = hashlib.sha256()
-    for folder in _MAKERS:
-        for path in sorted((_PACKAGE / folder).glob("*.py")):
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    makers = (path for folder in _MAKERS for path in sorted((_PACKAGE / folder).glob("*.py")))
+    for path in (Path(__file__), *makers):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.digest()
 
 
