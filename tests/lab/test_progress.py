@@ -128,7 +128,7 @@ class Terminal:
 
     def __init__(self, command: list[str], directory: Path) -> None:
         self.master, slave = pty.openpty()
-        self.text = ""
+        self._written = b""
         with os.fdopen(slave) as end:
             self.process = subprocess.Popen(
                 ["setsid", "--ctty", *command],
@@ -139,20 +139,27 @@ class Terminal:
                 env={**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "100"},
             )
 
+    @property
+    def text(self) -> str:
+        """What was written so far, without control sequences."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._written.decode("utf-8", "replace"))
+
+    def _read(self, seconds: float) -> bool:
+        """Read what comes within that time; whether the other end is open."""
+        if readable([self.master], seconds):
+            try:
+                self._written += os.read(self.master, 65536)
+            except OSError:
+                return False
+        return True
+
     def read_until(self, pattern: str) -> str:
         """Wait until what was written has it; returns all of it, without control sequences."""
         end = time.monotonic() + DEADLINE
-        while not re.search(pattern, self.text):
-            assert time.monotonic() < end, f"no {pattern!r} in:\n{self.text}"
-            if not readable([self.master], 1.0):
-                continue
-            try:
-                more = os.read(self.master, 65536).decode("utf-8", "replace")
-            except OSError:  # the other end is closed
-                assert re.search(pattern, self.text), f"it ended:\n{self.text}"
-                break
-            self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", more)
-        return self.text
+        while not re.search(pattern, text := self.text):
+            assert time.monotonic() < end, f"no {pattern!r} in:\n{text}"
+            assert self._read(1.0), f"it ended:\n{text}"
+        return text
 
     def press_ctrl_c(self) -> None:
         os.write(self.master, b"\x03")
@@ -162,12 +169,8 @@ class Terminal:
         end = time.monotonic() + DEADLINE
         while self.process.poll() is None:
             assert time.monotonic() < end, self.text
-            if readable([self.master], 0.1):
-                try:
-                    more = os.read(self.master, 65536).decode("utf-8", "replace")
-                except OSError:
-                    break
-                self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", more)
+            if not self._read(0.1):
+                break
         return self.process.wait(DEADLINE)
 
 
