@@ -118,9 +118,9 @@ def test_means_of_floats_are_within_the_bound(saved: list[Any]) -> None:
     wanted = np.array(emulated(lambda rank, step: gradient("float", rank, step)[:, 0], mean=True))
     assert saved[0]["float"].shape == (STEPS, SIZE, 1)
     assert all(one["float"].tobytes() == saved[0]["float"].tobytes() for one in saved)
-    largest = max(np.abs(gradient("float", r, s)).max() for r in range(RANKS) for s in range(STEPS))
+    most = max(np.abs(gradient("float", r, s)).max() for r in range(RANKS) for s in range(STEPS))
     # What a step leaves over carries its rounding into the next ones.
-    bound = STEPS * (2 * p4reduce.error_bound(STEPS * float(largest), 2) + 2**-23 * float(largest))
+    bound = STEPS * (2 * p4reduce.error_bound(STEPS * float(most), 2) + 2**-23 * float(most))
     assert np.abs(saved[0]["float"][:, :, 0] - wanted).max() <= bound
 
 

@@ -117,11 +117,11 @@ class Switches:
         sending.add_done_callback(_ignore_loss)
 
     async def call(self, switch: str, function: Callable[..., _T], *args: Any) -> _T:
-        """Call a method of a switch's fabric. Raises NoSwitchAnswerError."""
+        """Call a method of a switch's fabric. Raises SwitchError, and what the method raises."""
         return await self.links[switch].call(function, self.fabrics[switch], *args)
 
     def _submit(self, switch: str, function: Callable[..., _T], *args: Any) -> asyncio.Future[_T]:
-        """The same, whenever the switch is there."""
+        """Queue a call, which is made even without a session: the method has to handle that."""
         return self.links[switch].submit(functools.partial(function, self.fabrics[switch], *args))
 
     # -- Jobs --------------------------------------------------------------------------

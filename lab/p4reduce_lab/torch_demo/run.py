@@ -30,13 +30,13 @@ class TorchRun:
 
     Attributes:
         backend: "p4reduce" or "gloo".
-        accuracy: On images that were not trained on, 0 to 1.
-        steps_per_second: Of training, all communication included.
-        bytes_a_rank: What rank 0 sent while training: whole frames to the switch, and TCP payload.
-        waiting_share: How much longer a step takes than one without communication, as a share of
+        accuracy: on images that were not trained on, 0 to 1.
+        steps_per_second: of training, all communication included.
+        bytes_a_rank: what rank 0 sent while training: whole frames to the switch, and TCP payload.
+        waiting_share: how much longer a step takes than one without communication, as a share of
             the step: medians.
-        parameters: Of the network.
-        same_weights: Whether all ranks have the same bits in the end.
+        parameters: of the network.
+        same_weights: whether all ranks have the same bits in the end.
     """
 
     backend: str
@@ -64,6 +64,7 @@ def run_torch_demo(
     if importlib.util.find_spec("torch") is None:
         raise LabError("FRAMEWORK=torch needs PyTorch: pip install 'p4reduce[torch]'")
     with results_directory(output, replace=REPLACED):
+        # The live page shows a switch, which Gloo does not use.
         runs = [
             _train(backend, topology, steps, seed, compression, used, output)
             for backend, used in (("p4reduce", choice), ("gloo", replace(choice, web=False)))

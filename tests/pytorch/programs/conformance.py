@@ -238,8 +238,9 @@ def difference(case: Case, ours: Any, gloos: Any, gloo: Any, seed: int) -> str:
         # Gloo has no mean; it is the sum, divided.
         gloos = outcome(partial(run, for_gloo(replace(case, operation="SUM")), gloo, seed))
         if not isinstance(gloos, Exception):
+            mode = None if inexact else "floor"
             size = dist.get_world_size(gloo)
-            gloos = [tensor.div(size, rounding_mode=None if inexact else "floor") for tensor in gloos]
+            gloos = [tensor.div(size, rounding_mode=mode) for tensor in gloos]
     if isinstance(ours, Exception):
         if case.dtype == "int16" and "Invalid scalar type" in str(ours):
             return ""  # delegated to Gloo, as the group has no job

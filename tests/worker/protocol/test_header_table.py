@@ -34,7 +34,7 @@ def test_a_field_reaches_every_file(tool: ModuleType, monkeypatch: pytest.Monkey
     drawing = tool.page(tool.PAGE.read_text())
     assert f"|{'colour'.center(31)}|{'shade'.center(31)}|" in drawing
     assert "p4r_get_shade(const uint8_t *frame)" in tool.c_source()
-    assert "frame[80]" in tool.c_source(), "the 36 bytes before it begin at 42"
+    assert "frame[80]" in tool.c_source(), "behind the header's 36 bytes, from 42 on, and `colour`"
 
 
 def test_everything_has_a_meaning() -> None:

@@ -73,7 +73,7 @@ class Levels:
     step: FloatArray
 
     def gamma(self, level: int, smoothness: float) -> float:
-        """Return gamma(T), the step size of plain gradient descent, L being the `smoothness`."""
+        """Return the step size of plain gradient descent, L being the `smoothness`."""
         return float(self.step[level - 1]) / smoothness
 
     def probabilities(self, level: int) -> FloatArray:

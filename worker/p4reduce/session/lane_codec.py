@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A collective's blocks into the lanes of frames, and sums of lanes into blocks, many at a time.
 
-For a rank alone, which has all blocks at once. `reference.numbers` says what
-becomes of a number.
+For a rank alone, which has all blocks at once. `reference.numbers` says what becomes of a number.
 """
 
 from __future__ import annotations
@@ -37,11 +36,9 @@ def codec_for(
 
 
 class Codec:
-    """Fills and reads frames, in C.
+    """Fills and reads frames in C, at most as many blocks at a time as the frames have rows.
 
     Blocks that C cannot reach, such as those of sparse tensors, go through an array.
-
-    `encode` fills the frames and `decode` reads them, as many blocks at a time as there are rows.
     """
 
     def __init__(
@@ -51,7 +48,7 @@ class Codec:
         self._collective = collective
         self._stream = NativeStream(collective, world_size)
         self._frames = frames
-        self._numbers = np.arange(len(frames))
+        self._places = np.arange(len(frames))  # of blocks in the array that they go through
 
     def encode(self, blocks: Indices, exponents: npt.NDArray[np.uint8], rows: Indices) -> None:
         """Fill frames, the rows given, with blocks of the source.
@@ -64,7 +61,7 @@ class Codec:
         if source is None:
             values, source = self._room()
             self._collective.source.gather(blocks, values[: len(blocks)])
-            places = self._numbers
+            places = self._places
         self._library.encode(
             ctypes.addressof(self._stream.codec),
             ctypes.addressof(source.structure),
@@ -97,7 +94,7 @@ class Codec:
         target, places, values = self._stream.target, blocks, None
         if target is None:
             values, target = self._room()
-            places = self._numbers
+            places = self._places
         self._library.decode(
             ctypes.addressof(self._stream.codec),
             ctypes.addressof(target.structure),
@@ -112,6 +109,6 @@ class Codec:
 
     def _room(self) -> tuple[Array, NativeBlocks]:
         """Room for blocks, and the same for C."""
-        rows, collective = len(self._numbers), self._collective
+        rows, collective = len(self._places), self._collective
         values = np.empty((rows, collective.format.lanes), collective.dtype)
         return values, NativeBlocks(BlockMemory([Piece(rows, rows, 0, values.ctypes.data)]))
