@@ -73,6 +73,6 @@ class ValueSet:
         index = make_index(self.key)
         for match in found:
             entry = TableEntry(match, 0, "", ())
-            index.add(entry, (0, (), entry))
+            index.add(entry, (0, (), entry))  # a table's slot; here only its being there counts
         self._index = index
         self.members = tuple(found)

@@ -35,6 +35,6 @@ EQUAL, UNEQUAL = 0x40, 0x80
 )
 def test_union(kind: int, what: int, sent: bytes, valid: int, wanted: bytes) -> None:
     ((_, out),) = load("unions").process(0, bytes((kind, what)) + sent + b"tail")
-    half = len(wanted) // 2
+    half = len(wanted) // 2  # where a copy was made, it is the second half
     equal = EQUAL if wanted[:half] == wanted[half:] else UNEQUAL
     assert out == bytes((kind | valid | equal, what)) + wanted + b"tail"
