@@ -15,21 +15,12 @@ from p4reduce_switch.codegen_c.expressions import CExpressions
 from p4reduce_switch.codegen_c.layout import put_field
 from p4reduce_switch.codegen_c.values import Value, kind_of_width, limbs_of, literal, make
 from p4reduce_switch.program import ir
+from p4reduce_switch.program.hashes import BITS, C_NAMES
 from p4reduce_switch.program.ir import FieldRef
 
 Payload = tuple[str, str]
 """Where the rest of the frame begins, and how many bytes it has."""
 
-_FUNCTIONS = {"cksum16": "csum16", "crc16_custom": "crc16", "crc32_custom": "crc32"}
-_FUNCTION_BITS = {
-    "crc16": 16,
-    "crc32": 32,
-    "crcCCITT": 16,
-    "csum16": 16,
-    "identity": 64,
-    "xor16": 16,
-    "xor32": 32,
-}
 _SCRATCH_BYTES = 1 << 17
 
 
@@ -73,10 +64,10 @@ def write_update(context: CContext, expressions: CExpressions) -> None:
 def write_hash(context: CContext, calculation: ir.Calculation, payload: Payload | None) -> Value:
     """Write the statements that collect the input and compute the hash; return its value."""
     bits = _write_bits(context, calculation, payload)
-    function = _FUNCTIONS.get(calculation.algorithm, calculation.algorithm)
+    function = C_NAMES[calculation.algorithm]
     name = context.function.temporary("hash")
     context.writer.line(f"const uint64_t {name} = p4r_hash_{function}({bits}.bytes, {bits}.used);")
-    return make("u64", name, 0, (1 << _FUNCTION_BITS[function]) - 1, atom=True)
+    return make("u64", name, 0, (1 << BITS[calculation.algorithm]) - 1, atom=True)
 
 
 def _guard(context: CContext, expressions: CExpressions, checksum: ir.Checksum) -> str:

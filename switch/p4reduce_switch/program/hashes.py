@@ -59,17 +59,20 @@ def _xor(size: int, data: bytes) -> int:
     return value
 
 
+# By the names of the C functions: how many bits a hash has, and what computes it.
+_FUNCTIONS: Mapping[str, tuple[int, Callable[[bytes], int]]] = {
+    "csum16": (16, csum16),
+    "crc16": (16, _crc16),
+    "crc32": (32, zlib.crc32),
+    "crcCCITT": (16, _crc_ccitt),
+    "identity": (64, _identity),
+    "xor16": (16, partial(_xor, 2)),
+    "xor32": (32, partial(_xor, 4)),
+}
 # The parameters of custom CRCs can be changed in BMv2 by Thrift, but not by P4Runtime: so they are
 # what they start with, those of the plain ones.
-ALGORITHMS: Mapping[str, Callable[[bytes], int]] = {
-    "cksum16": csum16,
-    "crc16_custom": _crc16,
-    "crc32_custom": zlib.crc32,
-    "csum16": csum16,
-    "crc16": _crc16,
-    "crc32": zlib.crc32,
-    "crcCCITT": _crc_ccitt,
-    "identity": _identity,
-    "xor16": partial(_xor, 2),
-    "xor32": partial(_xor, 4),
-}
+_SECOND_NAMES = {"cksum16": "csum16", "crc16_custom": "crc16", "crc32_custom": "crc32"}
+
+C_NAMES: Mapping[str, str] = {**{name: name for name in _FUNCTIONS}, **_SECOND_NAMES}
+ALGORITHMS = {name: _FUNCTIONS[function][1] for name, function in C_NAMES.items()}
+BITS = {name: _FUNCTIONS[function][0] for name, function in C_NAMES.items()}
