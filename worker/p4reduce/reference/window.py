@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many slots may have a contribution under way at once: docs/protocol.md, "Window".
+"""How many slots may have a contribution under way at once: the rules.
 
-What ranks do is in `csrc/worker/window.c`, which tests compare with this. There a timer that is put
-off ends the doubling, too. The planner's model uses this, and has no timers.
+docs/protocol.md, "Window", says why that never stops a job, and refers to this for the rules. What
+ranks do is in `csrc/worker/window.c`, which tests compare with this. There a timer that is put off
+ends the doubling, too. The planner's model uses this, and has no timers.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ _CAREFULLY = 8  # by an eighth a period
 class Window:
     """A number of slots, between `FLOOR` and all that the job has.
 
-    A period is as many results as the window holds, about a round trip. If a standing queue takes
-    longer than `TARGET`, the window becomes what takes that long (by Little's law, rate times
-    `TARGET`). If frames are lost in a queue, the window is halved. The next period is passed over,
-    because its frames were sent before. A queue of half of `TARGET` or more is left as it is.
-    Otherwise the window grows: twofold until that was too much once, then by an eighth.
+    A period is as many results as the window holds, about a round trip. At its end, with a standing
+    queue:
+
+    - Over a quarter of this rank's rounds were repeated for its own sake: the window is halved.
+    - The round trip is above `TARGET`: it becomes rate * `TARGET` (Little's law), at least half.
+    - The round trip is above half of `TARGET`: it stays.
+    - Otherwise, or without a queue, it grows: twofold, or by an eighth once it was made smaller.
+
+    After it was made smaller, the next period is passed over, because its frames were sent before.
 
     A queue is taken to be standing if the typical round trip is more than 4 times as long as both
     the shortest one and the longest time for which nothing came. The latter distinguishes it from
     ranks that pause: those have results come in bursts, and need as large a window as there is.
-    Losses are only taken for a full queue's if a quarter of this rank's rounds had some.
 
     Args:
         slots: of the job.
