@@ -157,8 +157,10 @@ class RankProxy:
         return self._protocol.lost
 
     def take(self, *, if_summed: bool = False) -> Total | None:
-        """Take the first sum that this rank has missed, or None. With `if_summed` it stays if it
-        ended with an error."""
+        """Take the first sum that this rank has missed, or None.
+
+        With `if_summed` it stays if it ended with an error.
+        """
         with self._changed:
             if not self._queue or (if_summed and self._queue[0].error is not None):
                 return None
