@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import threading
 import time
@@ -23,7 +24,16 @@ from p4reduce.handle import Handle
 from p4reduce.latch import Latch
 from p4reduce.late.outcome import PartialSum
 from p4reduce.late.sums import HISTORY, PartialSums
-from p4reduce.options import CommunicatorOptions, GroupOptions, check_names
+from p4reduce.options import (
+    AnyAllreduceOptions,
+    CommunicatorOptions,
+    DenseOptions,
+    GroupedOptions,
+    GroupOptions,
+    SparseOptions,
+    SumOptions,
+    check_names,
+)
 from p4reduce.session.solo import Solo
 from p4reduce.session.splitting import SplitRequest
 from p4reduce.session.threaded_call import ThreadedCall
@@ -46,15 +56,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from typing_extensions import Unpack
 
-    from p4reduce.options import (
-        AllreduceOptions,
-        AnyAllreduceOptions,
-        DeadlineOptions,
-        DenseOptions,
-        GroupedOptions,
-        SparseOptions,
-        SumOptions,
-    )
+    from p4reduce.options import AllreduceOptions, DeadlineOptions
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -68,7 +70,7 @@ Counts = Sequence[int] | None
 BULK = Priority.BULK
 
 
-def _guarded(method: Method) -> Method:
+def _guarded(method: Method, options: type | None = None) -> Method:
     """Break the communicator if an exception leaves a call half done; see `Dispatcher.left_by`."""
 
     @functools.wraps(method)
@@ -78,11 +80,35 @@ def _guarded(method: Method) -> Method:
             return method(self, *args, **kwargs)
         except BaseException as error:
             self._dispatcher.left_by(error)
+            # Only now, as to look at the names first would make each call longer.
+            if options is not None and isinstance(error, TypeError):
+                error = _unknown_option(method, kwargs, options) or error
             if log_own(error):
                 raise error.with_traceback(None) from error.__cause__
             raise
 
     return cast(Method, call)
+
+
+def _guarded_with(options: type) -> Callable[[Method], Method]:
+    """As `_guarded`, for a method with these options."""
+    return lambda method: _guarded(method, options)
+
+
+def _unknown_option(
+    method: Callable[..., Any], given: dict[str, Any], options: type
+) -> TypeError | None:
+    """Return the error about an option that a call has not, which names the call; None: it has all.
+
+    Python's own names the function that the options were passed on to.
+    """
+    own = inspect.signature(method).parameters
+    others = {name: value for name, value in given.items() if name not in own}
+    try:
+        check_names(method.__name__, others, options)
+    except TypeError as error:
+        return error.with_traceback(None)
+    return None
 
 
 class Communicator:
@@ -322,7 +348,7 @@ class Communicator:
         **options: Unpack[DeadlineOptions],
     ) -> PartialSum: ...
 
-    @_guarded
+    @_guarded_with(AnyAllreduceOptions)
     def allreduce(
         self,
         array: Any,
@@ -460,7 +486,7 @@ class Communicator:
         **options: Unpack[AllreduceOptions],
     ) -> Handle[Array]: ...
 
-    @_guarded
+    @_guarded_with(DenseOptions)
     def allreduce_async(
         self,
         array: Any,
@@ -512,7 +538,7 @@ class Communicator:
             feedback=feedback,
         )
 
-    @_guarded
+    @_guarded_with(GroupedOptions)
     def grouped_allreduce(
         self,
         arrays: Sequence[SupportsArray],
@@ -551,7 +577,7 @@ class Communicator:
         all_plans, results = group.plan(arrays, names, outs)
         return self._dispatcher.start(all_plans, results, timeout, here=True).wait()
 
-    @_guarded
+    @_guarded_with(GroupedOptions)
     def grouped_allreduce_async(
         self,
         arrays: Sequence[SupportsArray],
@@ -593,7 +619,7 @@ class Communicator:
         **options: Unpack[SparseOptions],
     ) -> Array: ...
 
-    @_guarded
+    @_guarded_with(SparseOptions)
     def allreduce_sparse(
         self,
         array: SparseArray,
@@ -658,7 +684,7 @@ class Communicator:
         """
         return self._sparse(array, op, name, timeout, here=True, dense=dense, **options).wait()
 
-    @_guarded
+    @_guarded_with(SparseOptions)
     def allreduce_sparse_async(
         self,
         array: SparseArray,
@@ -770,7 +796,7 @@ class Communicator:
         """Start a broadcast and return a handle to wait for it; see `allreduce_async`."""
         return self._start(plans.broadcast(array, root, name, out, **self._ranks), timeout)
 
-    @_guarded
+    @_guarded_with(SumOptions)
     def reduce(
         self,
         array: SupportsArray,
@@ -805,7 +831,7 @@ class Communicator:
         plan = plans.reduce(array, op, root, name, out, **self._ranks, **options)
         return self._run(plan, timeout)
 
-    @_guarded
+    @_guarded_with(SumOptions)
     def reduce_async(
         self,
         array: SupportsArray,
@@ -820,7 +846,7 @@ class Communicator:
         plan = plans.reduce(array, op, root, name, out, **self._ranks, **options)
         return self._start(plan, timeout)
 
-    @_guarded
+    @_guarded_with(SumOptions)
     def reduce_scatter(
         self,
         array: SupportsArray,
@@ -860,7 +886,7 @@ class Communicator:
         plan = plans.reduce_scatter(array, op, counts, name, out, **self._ranks, **options)
         return self._run(plan, timeout)
 
-    @_guarded
+    @_guarded_with(SumOptions)
     def reduce_scatter_async(
         self,
         array: SupportsArray,
@@ -969,7 +995,7 @@ class Communicator:
                 kept = HISTORY if history is None else history
                 self._partial = PartialSums(self, history=kept, timeout=self._options.timeout)
             elif history not in (None, self._partial.history):
-                raise ValueError(f"history={history}: it is {self._partial.history} already")
+                raise ValueError(f"history={history!r}: it is {self._partial.history} already")
             return self._partial
 
     # -- Groups ----------------------------------------------------------------------------------
