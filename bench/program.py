@@ -135,7 +135,8 @@ def tell_table(
 def figure_text(value: object) -> str:
     """Return a figure for people."""
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        # From 999.5 on, three digits are 1e+03.
+        return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
     if isinstance(value, int):
         return f"{value:,}"
     return "" if value is None else str(value)

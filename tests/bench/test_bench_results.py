@@ -17,6 +17,7 @@ from bench.pytorch.narrow import lines as narrow_lines
 from bench.pytorch.scaling import grown_lines, predicted_step, shared_rows
 from bench.pytorch.stacked import SUMMARY, summary
 from bench.pytorch.stacked_profile import shares
+from bench.program import figure_text
 from bench.record import ROOT, Record, Section, differing, newest, site_page
 from bench.run import Bench, merged, record
 
@@ -41,6 +42,12 @@ def test_a_row_may_have_no_figure_of_something() -> None:
 def test_a_run_that_lacks_a_row_is_left_out() -> None:
     rows = [{"name": "a", "ms": 1.0}, {"name": "b", "ms": 1.0}]
     assert merged([rows, rows[:1]]) == (rows, 1)
+
+
+def test_figures_are_for_people() -> None:
+    figures = [0.00125, 12.345, 999.4, 999.5, -999.7, 1234.5, 1234, None, "x"]
+    wanted = ["0.00125", "12.3", "999", "1,000", "-1,000", "1,234", "1,234", "", "x"]
+    assert [figure_text(figure) for figure in figures] == wanted
 
 
 def test_all_rows_are_on_the_page_of_the_site() -> None:
