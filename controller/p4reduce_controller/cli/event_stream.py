@@ -47,14 +47,16 @@ def events(
     Raises:
         ControlError: the controller answers and refuses.
     """
-    latest = time.time()
+    begun = time.time()
+    # Of what was seen, by the controller's clock, which this machine's may be ahead of.
+    latest: float | None = None
     again = False
     while True:
         try:
             for event in client.watch(job, REMEMBERED if again else recent):
-                if not again or event.time > latest:
+                if not again or event.time > (begun if latest is None else latest):
                     yield event
-                    latest = max(latest, event.time)
+                    latest = event.time if latest is None else max(latest, event.time)
         except ControlError as error:
             if not is_gone(error):
                 raise
