@@ -106,7 +106,11 @@ def command(
     from p4reduce_lab.deploy.settings import DeploySettings
     from p4reduce_lab.errors import ArgumentsError
 
-    names = rank_hosts.split(",")
+    names = [name.strip() for name in rank_hosts.split(",")]
+    if rank_hosts and not all(names):
+        raise ArgumentsError(
+            f"--rank-hosts {rank_hosts!r} has an empty name: give names with single commas between"
+        )
     if rank_hosts and not host:
         try:
             host = address_towards(names, names[0])

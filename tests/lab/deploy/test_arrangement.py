@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from p4reduce_lab.commands.deploy import command
 from p4reduce_lab.deploy.arrangement import arrange
 from p4reduce_lab.deploy.interface import UNKNOWN_RATE, link_rate
 from p4reduce_lab.deploy.settings import DeploySettings
@@ -76,6 +78,13 @@ def test_it_can_be_told() -> None:
 def test_what_does_not_fit_is_refused(wrong: dict[str, object], says: str) -> None:
     with pytest.raises(ArgumentsError, match=says):
         arrange(DeploySettings(**wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("names", ["node1,", ",node1", "node1, ,node2"])
+def test_a_host_without_a_name_is_refused(names: str) -> None:
+    done = CliRunner().invoke(command, ["--ranks", "2", "--rank-hosts", names])
+    assert isinstance(done.exception, ArgumentsError)
+    assert f"--rank-hosts {names!r} has an empty name" in str(done.exception)
 
 
 def test_udp_ports_are_this_hosts_and_free() -> None:
