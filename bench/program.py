@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.figures import three_digits
 from p4reduce_common.rows import markdown_table
 from p4reduce_lab.errors import LabError, UnavailableError
 from p4reduce_lab.measured.machine import describe, machine
@@ -135,8 +136,7 @@ def tell_table(
 def figure_text(value: object) -> str:
     """Return a figure for people."""
     if isinstance(value, float):
-        # From 999.5 on, three digits are 1e+03.
-        return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+        return three_digits(value)
     if isinstance(value, int):
         return f"{value:,}"
     return "" if value is None else str(value)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import re
 
+from p4reduce_common.figures import three_digits
+
 _NUMBER = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-zµ/]*)", re.IGNORECASE)
 _RATE = "a rate such as 1Gbit or 100Mbit"
 _BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30}
@@ -54,7 +56,7 @@ def in_words(value: float) -> str:
         return "never"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size * 0.9995:
-            return f"{value / size:.3g} {unit}" if value < 999.5 else f"{value:,.0f} s"
+            return f"{three_digits(value / size)} {unit}"
     return f"{value / 1e-9:.3g} ns" if value else "0 s"
 
 
@@ -62,9 +64,7 @@ def size_in_words(value: float) -> str:
     """Return bytes with three digits and a fitting unit."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size * 0.9995:
-            return (
-                f"{value / size:.3g} {unit}" if value < 999.5e9 else f"{value / size:,.0f} {unit}"
-            )
+            return f"{three_digits(value / size)} {unit}"
     return f"{value:.0f} B"
 
 

@@ -11,13 +11,13 @@ from p4reduce_lab.errors import LabError
 from p4reduce_lab.measured.machine import provenance
 
 from bench.allreduce.comparison_pages import aims, variants, whole
+from bench.program import figure_text
 from bench.pytorch.accuracy import HEAD, README_HEAD, headline, lines, results
 from bench.pytorch.accuracy_plot import plot
 from bench.pytorch.narrow import lines as narrow_lines
 from bench.pytorch.scaling import grown_lines, predicted_step, shared_rows
 from bench.pytorch.stacked import SUMMARY, summary
 from bench.pytorch.stacked_profile import shares
-from bench.program import figure_text
 from bench.record import ROOT, Record, Section, differing, newest, site_page
 from bench.run import Bench, merged, record
 

@@ -13,6 +13,8 @@ follow. Only after a long silence are all of them lost.
 
 from __future__ import annotations
 
+from p4reduce_common.figures import three_digits
+
 from p4reduce_controller.jobs.job import Job, JobMember
 from p4reduce_controller.jobs.job_states import JobState
 
@@ -58,10 +60,11 @@ def run_out(job: Job, now: float, lease: float) -> dict[JobMember, str]:
         if quiet < DESERTED * lease:
             return {}
         if len(job.active) > 1:
-            why = f"was lost: nobody of the job was heard for {quiet:.3g} s"
+            why = f"was lost: nobody of the job was heard for {three_digits(quiet)} s"
             return {member: f"{member} {why}" for member in late}
     return {
-        member: f"{member} was lost: no heartbeat for {now - member.heard:.3g} s" for member in late
+        member: f"{member} was lost: no heartbeat for {three_digits(now - member.heard)} s"
+        for member in late
     }
 
 

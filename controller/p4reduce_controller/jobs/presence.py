@@ -16,6 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from p4reduce.control.namespaces import namespace_id
+from p4reduce_common.figures import three_digits
 
 from p4reduce_controller.jobs import leases
 from p4reduce_controller.jobs.job import JobMember
@@ -69,10 +70,8 @@ def run_out(member: JobMember, now: float, lease: float) -> str:
     if member.presence_calls or member.waiting:
         return ""
     if member.cut is not None and now - member.cut >= lease:
-        silent = now - member.cut
-        return (
-            f"{member} was lost: its connection was closed, and it was not heard for {silent:.3g} s"
-        )
+        silent = three_digits(now - member.cut)
+        return f"{member} was lost: its connection was closed, and it was not heard for {silent} s"
     if not member.local:
         return ""
     # A process that was never seen may be hidden from here: then its heartbeats speak for it.

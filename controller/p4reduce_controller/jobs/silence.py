@@ -12,6 +12,8 @@ again, instead of waiting for their deadlines.
 
 from __future__ import annotations
 
+from p4reduce_common.figures import three_digits
+
 from p4reduce_controller.jobs.job import AnswersReport, Job, JobMember
 
 # In leases:
@@ -43,7 +45,7 @@ def cut_off(job: Job, member: JobMember, now: float, limit: float) -> str:
         return ""  # no rank hears anything: the switch is at fault, not this rank
     return (
         f"{member} was lost: it reaches the controller, but has heard nothing from the switch "
-        f"for {now - since:.3g} s"
+        f"for {three_digits(now - since)} s"
     )
 
 
@@ -85,6 +87,6 @@ def of_all(job: Job, member: JobMember, now: float, lease: float) -> str:
     if now - job.silence_noticed < SURE_AFTER * lease:
         return ""  # it may be the first that is heard of a machine that stood still
     return (
-        f"the switch has answered nothing for {now - since:.3g} s, though {member} asked again "
-        "and again, and no other rank had an answer"
+        f"the switch has answered nothing for {three_digits(now - since)} s, though {member} "
+        "asked again and again, and no other rank had an answer"
     )

@@ -170,6 +170,14 @@ def test_a_progress_thread_that_never_ends_is_named_at_the_deadline() -> None:
         rank.happens(due=call(0.5))
 
 
+def test_long_times_are_whole_seconds() -> None:
+    """torch's own timeout is 1,800 s; three digits of it are 1.8e+03."""
+    rank = Rank()
+    rank.waits(1799.6)
+    with pytest.raises(P4ReduceTimeoutError, match=r"after 1,800 s: the switch was lost 1,800 s a"):
+        rank.happens(due=call(1700.0))
+
+
 def test_the_deadline_says_what_was_waited_for() -> None:
     rank, transport = Rank(), Transport()
     rank.ends(HaltEngine)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from p4reduce_common.figures import three_digits
 from p4reduce_common.host_port import format_host_port, parse_host_port
 
 from p4reduce.errors import ConfigurationError, P4ReduceError, P4ReduceTimeoutError
@@ -100,9 +101,10 @@ def try_ring(who: RingNeighbours, listener: RingListener, timeout: float) -> Non
     except asyncio.TimeoutError:
         seconds = time.monotonic() - start
         raise P4ReduceTimeoutError(
-            f"the ring that this job would fall back to was not ready within {seconds:.3g} s: "
-            f"rank {who.rank} cannot reach rank {who.after} at {who.addresses[who.after]}, or is "
-            f"not reached by rank {who.before} at {who.addresses[who.rank]} (ring_address=)",
+            "the ring that this job would fall back to was not ready within "
+            f"{three_digits(seconds)} s: rank {who.rank} cannot reach rank {who.after} at "
+            f"{who.addresses[who.after]}, or is not reached by rank {who.before} at "
+            f"{who.addresses[who.rank]} (ring_address=)",
             seconds=seconds,
         ) from None
 

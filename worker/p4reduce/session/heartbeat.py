@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import grpc
+from p4reduce_common.figures import three_digits
 from p4reduce_common.threads import new_thread
 
 from p4reduce.control import control_pb2 as pb
@@ -130,7 +131,7 @@ class Heartbeat:
         session.fail(
             WorkerLostError(
                 f"job {session.job_client.job!r} has failed: {describe_ranks(ranks)} and the "
-                f"controller on the same host did not answer for {silent:.3g} s: {error}",
+                f"controller on the same host did not answer for {three_digits(silent)} s: {error}",
                 ranks=ranks,
             )
         )

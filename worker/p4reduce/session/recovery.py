@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 import grpc
+from p4reduce_common.figures import three_digits
 
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ClientClosedError, ControlError, NoAnswerError
@@ -447,9 +448,9 @@ class RecoveryProtocol:
             return
         seconds = now - due.started
         text = (
-            f"{due.description} is not complete after {seconds:.3g} s: the switch was lost "
-            f"{now - self.started:.3g} s ago ({self.why}), and this rank cannot continue yet: "
-            f"{self.progress.awaited}"
+            f"{due.description} is not complete after {three_digits(seconds)} s: the switch was "
+            f"lost {three_digits(now - self.started)} s ago ({self.why}), and this rank cannot "
+            f"continue yet: {self.progress.awaited}"
         )
         if self.progress.switch_there:
             raise P4ReduceTimeoutError(text, seconds=seconds)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from p4reduce_common.figures import three_digits
 from p4reduce_common.threads import new_thread
 
 from p4reduce.errors import (
@@ -333,8 +334,8 @@ class Recovery:
             return due.deadline - now
         seconds = now - due.started
         raise P4ReduceTimeoutError(
-            f"{due.description} is not complete after {seconds:.3g} s: the switch was lost "
-            f"{self._seconds():.3g} s ago, and this waits for {what}",
+            f"{due.description} is not complete after {three_digits(seconds)} s: the switch was "
+            f"lost {three_digits(self._seconds())} s ago, and this waits for {what}",
             missing=() if rank is None else (rank,),
             seconds=seconds,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from p4reduce_common.figures import three_digits
+
 from p4reduce.errors import (
     LaneOverflowError,
     P4ReduceError,
@@ -60,7 +62,7 @@ def late_error(
         behind: whether it still waits for a slot.
     """
     seconds = now - collective.started
-    what = f"{collective.description} is not complete after {seconds:.3g} s"
+    what = f"{collective.description} is not complete after {three_digits(seconds)} s"
     what += ", still behind earlier ones" if behind else ""
     for number, level, bits in heard:
         if missing := level.missing(bits):

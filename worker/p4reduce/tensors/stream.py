@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from p4reduce_common.figures import three_digits
 
 from p4reduce.errors import P4ReduceError, P4ReduceTimeoutError
 from p4reduce.latch import Latch
@@ -249,10 +250,11 @@ class Collective:
         """Wait for the end, at most `timeout` seconds. Raises the error that ended it."""
         if not self.join(timeout):
             limit = self.timeout + _GRACE if timeout is None else timeout
+            within = f"{three_digits(limit)} s"
             raise P4ReduceTimeoutError(
-                f"{self.description} is not complete after {limit:.3g} s; it continues"
+                f"{self.description} is not complete after {within}; it continues"
                 if timeout is not None
-                else f"the progress thread did not end {self.description} within {limit:.3g} s",
+                else f"the progress thread did not end {self.description} within {within}",
                 seconds=limit,
             )
         if self.error is not None:

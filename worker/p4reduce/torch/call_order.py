@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from p4reduce_common.figures import three_digits
+
 from p4reduce.errors import P4ReduceTimeoutError
 from p4reduce.torch.errors import without_frames
 from p4reduce.torch.threads import FutureThread
@@ -63,7 +65,10 @@ class QueuedHandle:
         """
         began = time.monotonic()
         if not self._came.wait(timeout):
-            raise P4ReduceTimeoutError(f"not complete after {timeout:.3g} s; it continues")
+            assert timeout is not None, "without one it waits for its turn"
+            raise P4ReduceTimeoutError(
+                f"not complete after {three_digits(timeout)} s; it continues"
+            )
         if self._error is not None:
             raise self._error
         assert self._handle is not None, "begin sets one of the two"

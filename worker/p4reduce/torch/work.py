@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from p4reduce_common.figures import three_digits
 from p4reduce_common.threads import new_thread
 from torch._C import _distributed_c10d as c10d
 
@@ -103,8 +104,9 @@ class WorkOutcome:
             timeout: seconds; None: as long as the collective may take.
         """
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
+            assert timeout is not None, "without one it waits for the lock"
             raise dist.DistBackendError(
-                f"p4reduce: not complete after {timeout:.3g} s; it continues"
+                f"p4reduce: not complete after {three_digits(timeout)} s; it continues"
             )
         try:
             if not self._over:

@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from p4reduce_common.figures import three_digits
+
 from p4reduce_lab.demo.config import RESTART_SWITCH
 
 ACCURACY_TOLERANCE = 0.005  # half a percentage point
 # So far below the uncompressed training a compressed one has failed; above the tolerance it is
 # for its user to say whether it was worth it.
 COMPRESSION_TOLERANCE = 0.05
-
-
-def _digits(value: float) -> str:
-    """About three digits, never with an exponent: "0.213", "45.6", "1,235"."""
-    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)
@@ -73,9 +70,10 @@ class CompressionSummary:
         momentum = f"momentum {self.momentum:g}" if self.momentum else "without momentum"
         alpha = "" if self.alpha_mean is None else f", alpha {self.alpha_mean:.2f} on average"
         return [
-            f"compression      {self.name}, for a link measured as {_digits(self.bandwidth / 1e6)} "
-            f"Mbit/s with a round trip of {_digits(1e3 * self.round_trip)} ms"
-            f" and {_digits(1e6 * self.frame_seconds)} us per frame",
+            f"compression      {self.name}, for a link measured as "
+            f"{three_digits(self.bandwidth / 1e6)} Mbit/s with a round trip of "
+            f"{three_digits(1e3 * self.round_trip)} ms and "
+            f"{three_digits(1e6 * self.frame_seconds)} us per frame",
             f"its optimiser    SGD {momentum}, step {self.learning_rate:g}",
             f"blocks a step    {self.level_median:g} of {self.total_blocks} in the median,"
             f" {self.level_minimum:g} to {self.level_maximum:g}{alpha}",
