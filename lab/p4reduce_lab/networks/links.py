@@ -75,7 +75,7 @@ def set_congestion(prefixes: Sequence[Sequence[str]], wanted: str | None) -> str
         wanted: its name; None: as this machine has it.
 
     Raises:
-        LabError: this kernel has none of that name.
+        LabError: this kernel has none of that name, or it cannot be chosen here.
     """
     name = Path("/proc/sys/net/ipv4/tcp_congestion_control")
     found = ""
@@ -84,10 +84,13 @@ def set_congestion(prefixes: Sequence[Sequence[str]], wanted: str | None) -> str
             try:
                 run([*prefix, "sh", "-c", f'echo "$0" > {name}', wanted])
             except LabError:
-                known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+                available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+                known = available.read_text().split()
+                if wanted in known:
+                    raise  # in some containers /proc/sys cannot be written to
                 raise LabError(
                     f"this kernel has no TCP congestion control {wanted!r}; "
-                    f"it has {known.read_text().strip()}"
+                    f"it has {' '.join(known)}"
                 ) from None
         found = run([*prefix, "cat", str(name)]).strip()
     return found
