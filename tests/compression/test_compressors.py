@@ -362,7 +362,7 @@ def test_zero_gradients_send_nothing() -> None:
         assert sent.blocks == 0
 
 
-def test_compressed_allreduce_runs_the_strokes_in_order() -> None:
+def test_compressed_allreduce_agrees_before_it_sums() -> None:
     communicator = EqualRanks(1)
     reduce = CompressedAllreduce(communicator, Cat(cost=Payload(), agreement=Agreement.BLOCKS))
     gradient = gradient_of(1)

@@ -84,6 +84,7 @@ def test_deleting_a_job_from_another_machine(monkeypatch: pytest.MonkeyPatch) ->
     assert "none was given. The operator's token, which deletes any job, is in" in done.output
     assert "--token or P4REDUCE_TOKEN" in done.output
     done = CliRunner().invoke(command, ["--controller", "127.0.0.1:7070", "job", "delete", "x"])
+    assert done.exit_code == Exit.REFUSED
     assert "operator.token" not in done.output
 
 

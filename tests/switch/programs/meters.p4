@@ -17,7 +17,7 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     direct_meter<bit<8>>(MeterType.packets) rate;
     direct_meter<bit<2>>(MeterType.bytes) volume;
     action measure() { rate.read(meta.level); }
-    action ignore() { rate.read(meta.level); }
+    action ignore() { }
     table measured {
         key = { hdr.a.x : exact; }
         actions = { measure; ignore; }
