@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,16 +162,20 @@ class Alone:
     def __init__(self, others: SparseRows) -> None:
         self._others = others
         self.sent: list[Any] = []
+        self.timeouts: list[float | None] = []
 
     def allreduce_async(
         self,
         array: Any,
         op: Operation = Operation.SUM,
         name: str | None = None,
-        *more: Any,
+        out: Any = None,
+        timeout: float | None = None,
         **_: Any,
     ) -> Ended:
         self.sent.append(np.array(array))
+        self.timeouts.append(timeout)
+        time.sleep(0.01)
         if len(self.sent) == 1:
             rows = self._others.shape[0]
             return Ended(array + marks_of(self._others.indices, rows, self.size))
@@ -194,6 +199,17 @@ def test_rows_are_summed_close_together_and_given_back_at_their_places() -> None
     assert result.indices().tolist() == [[2, 7, 50, 90]]
     assert torch.equal(result.to_dense(), mine.to_dense() + torch.from_numpy(others.to_dense()))
     assert comm.sent[1].shape == (4, 3)
+    assert comm.timeouts == [None, None]
+
+
+def test_marks_and_rows_have_one_timeout_together() -> None:
+    mine = torch.sparse_coo_tensor([[7]], torch.ones(1, 3), (100, 3), check_invariants=True)
+    comm = Alone(SparseRows(np.array([2]), np.ones((1, 3), np.float32), (100, 3)))
+    SparseSum(comm, mine, Operation.SUM).begin(5.0)  # type: ignore[arg-type]
+    first, second = comm.timeouts
+    assert first == 5.0
+    assert second is not None
+    assert second <= 4.99
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), SystemExit(3)], ids=repr)

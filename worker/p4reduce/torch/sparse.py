@@ -10,6 +10,7 @@ the 359 KB of whole blocks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from p4reduce.handle import Handle
 from p4reduce.tensors.blocks import Indices
 from p4reduce.tensors.sparse import SparseRows, rows_to_runs
 from p4reduce.tensors.union import agreement, agrees_by_shape
+from p4reduce.time_left import TimeLeft
 from p4reduce.torch.channel import Channel
 from p4reduce.torch.tensors import REDUCIBLE, memory_of, tensor_from, write
 from p4reduce.torch.work import OutcomeWork
@@ -98,7 +100,10 @@ class SparseSum:
         self.bytes = self._rows.values.nbytes + self._rows.indices.nbytes
 
     def begin(self, timeout: float | None) -> Handle[Any]:
-        """Start it. If it `agrees`, wait for the other ranks' marks first."""
+        """Start it, of which all has `timeout` seconds; None: the communicator's for each part.
+
+        If it `agrees`, wait for the other ranks' marks first.
+        """
         if self.agrees:
             self._handle = self._begin_agreed(timeout)
         else:
@@ -120,9 +125,10 @@ class SparseSum:
         runs = rows_to_runs(self._rows)  # checked, in order, each row once
         name = f"{self._name or 'sparse'}, rows of {shape}"
         mine, union = agreement(runs, rank=comm.rank, world_size=comm.size)
-        self._union = union(comm.allreduce_async(mine, name=name, timeout=timeout).wait())
+        left: Callable[[], float | None] = (lambda: None) if timeout is None else TimeLeft(timeout)
+        self._union = union(comm.allreduce_async(mine, name=name, timeout=left()).wait())
         values = runs.packed(self._union).reshape(-1, *shape[1:])
-        return comm.allreduce_async(values, self._operation, name, values, timeout, **self._options)
+        return comm.allreduce_async(values, self._operation, name, values, left(), **self._options)
 
 
 def all_reduce_sparse(
