@@ -58,7 +58,8 @@ from p4reduce_lab.options import RATE
 @click.option(
     "--slots",
     type=click.IntRange(1, 1024),
-    help="Slots of a job that asks for no number.  [default: 128]",
+    help="Slots of a job that asks for no number.  [default: 128; with Unix ports a quarter of "
+    "those that are free, 32 to 256]",
 )
 @click.option(
     "--lease",

@@ -53,7 +53,7 @@ def deployed(settings: DeploySettings, directory: Path) -> Parts:
         return EmbeddedSwitch(own, ports, key_file=key_file if by_udp else None, captures=captures)
 
     parts = parts_of(topology, rows, launcher, directory)
-    slots = settings.slots or EmbeddedSwitch.slots
+    slots = settings.slots or ("auto" if settings.unix else EmbeddedSwitch.slots)
     parts.serve += serve_options(listen, slots=slots, lease=settings.lease, tls=tls)
     parts.variables |= given
     parts.tls = tls

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import pytest
 from p4reduce.wire.format import PAYLOAD_FRAME_BYTES
+from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.deploy.share import HostShare, NetworkShare, slots_of_a_job
+from p4reduce_lab.deploy.whole import deployed
 
 BUFFER = 256 << 10  # bytes, that a small Ethernet switch has for all links together
 
@@ -55,3 +58,14 @@ def test_the_switch_with_most_ranks_away_decides(
         hosts.append(HostShare(share, directory))
     serve = hosts[0].parts([host.offer() for host in hosts]).serve
     assert serve[serve.index("--default-slots") + 1] == str(slots)
+
+
+@pytest.mark.parametrize(
+    ("options", "slots"),
+    [({"unix": True}, "auto"), ({"unix": True, "slots": 512}, "512"), ({}, "128")],
+)
+def test_a_network_that_is_all_on_this_host(
+    options: dict[str, Any], slots: str, tmp_path: Path
+) -> None:
+    serve = deployed(DeploySettings(4, **options), tmp_path).serve
+    assert serve[serve.index("--default-slots") + 1] == slots
