@@ -21,7 +21,7 @@ enum {
     HELD = 2048, /* the most frames that come in while others are held back: up to 1 ms */
     NS_PER_MS = 1000000,
     HELD_NS = 4 * NS_PER_MS, /* and the longest time for which others are held back */
-    WORTH_WAKING = 96,       /* frames for a peer on another CPU: with fewer it sleeps more often */
+    WORTH_WAKING = 64,       /* frames for a peer on another CPU: with fewer it sleeps more often */
 };
 
 /* What an epoll event belongs to, in the upper half of its data; the lower half says which. */
