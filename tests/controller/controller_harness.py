@@ -58,9 +58,15 @@ def eventually(get: Callable[[], _T], what: str) -> _T:
 
 @contextlib.contextmanager
 def stopped(process: int) -> Iterator[None]:
-    """A process by its pid, as one that hangs."""
+    """A process by its pid, as one that hangs. Threads may answer for a while after the signal."""
+
+    def has_stopped() -> bool:
+        tasks = Path(f"/proc/{process}/task").iterdir()
+        return {(task / "stat").read_text().rpartition(") ")[2][0] for task in tasks} == {"T"}
+
     os.kill(process, signal.SIGSTOP)
     try:
+        eventually(has_stopped, f"process {process} has stopped")
         yield
     finally:
         os.kill(process, signal.SIGCONT)
