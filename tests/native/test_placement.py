@@ -150,6 +150,7 @@ def test_a_word_without_sense_binds_nothing(word: int) -> None:
         placement_in_memory().value = word
         sleeper = Sleeper(worker, BOTH)
         sleeper.falls_asleep_on(BOTH)
+        assert not LINK.functions(runtime()).p4r_link_wakes_elsewhere(switch.pointer)
         send_wish(switch, ANYWHERE)
         sleeper.wakes_on(BOTH)
 

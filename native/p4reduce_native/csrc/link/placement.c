@@ -26,12 +26,10 @@ int p4r_placement_bind(struct p4r_bound *bound, uint32_t word)
     uint32_t placement = word % P4R_PLACEMENTS, cpu = word / P4R_PLACEMENTS;
 
     bound->is_bound = 0;
-    if (placement == P4R_ANYWHERE || cpu >= CPU_SETSIZE ||
+    if (placement == P4R_ANYWHERE ||
         sched_getaffinity(0, sizeof bound->before, &bound->before) != 0 ||
-        !CPU_ISSET(cpu, &bound->before))
-        return 0;
-    int choice = CPU_COUNT(&bound->before);
-    if (choice == 1 || (placement == P4R_TOGETHER && choice > 2))
+        !CPU_ISSET(cpu, &bound->before) || /* which is false for any number that is too large */
+        (placement == P4R_TOGETHER && CPU_COUNT(&bound->before) > 2))
         return 0;
     bound->asleep = bound->before;
     if (placement == P4R_ELSEWHERE) {
@@ -40,6 +38,7 @@ int p4r_placement_bind(struct p4r_bound *bound, uint32_t word)
         CPU_ZERO(&bound->asleep);
         CPU_SET(cpu, &bound->asleep);
     }
+    /* A worker that may use the switch's CPU only has none left, and the kernel refuses that. */
     bound->is_bound = sched_setaffinity(0, sizeof bound->asleep, &bound->asleep) == 0;
     return bound->is_bound && placement == P4R_ELSEWHERE;
 }
