@@ -56,6 +56,15 @@ def send_wish(switch: Link, placement: int) -> None:
     assert library.p4r_link_tell(switch.pointer) == 0
 
 
+@contextmanager
+def wished(placement: int) -> Iterator[tuple[Link, Link]]:
+    """Switch and worker, which has heard of a wish; the switch's CPU is the first one."""
+    with link(LinkKind.SHARED) as (switch, worker), bound_to({CPUS[0]}):
+        send_wish(switch, placement)
+        assert len(receive_all(worker, 1)) == 1
+        yield switch, worker
+
+
 def placement_in_memory() -> ctypes.c_uint32:
     """The word in the ring down, of the only link that there is."""
     maps = Path("/proc/self/maps").read_text().splitlines()
@@ -110,9 +119,7 @@ class Sleeper:
     ],
 )
 def test_bound_while_it_sleeps(wish: int, cpus: set[int], asleep: set[int]) -> None:
-    with link(LinkKind.SHARED) as (switch, worker), bound_to({CPUS[0]}):
-        send_wish(switch, wish)
-        assert len(receive_all(worker, 1)) == 1
+    with wished(wish) as (switch, worker):
         sleeper = Sleeper(worker, cpus)
         sleeper.falls_asleep_on(asleep)
         elsewhere = LINK.functions(runtime()).p4r_link_wakes_elsewhere(switch.pointer)
@@ -122,9 +129,7 @@ def test_bound_while_it_sleeps(wish: int, cpus: set[int], asleep: set[int]) -> N
 
 
 def test_not_bound_for_a_short_collective() -> None:
-    with link(LinkKind.SHARED) as (switch, worker), bound_to({CPUS[0]}):
-        send_wish(switch, ELSEWHERE)
-        assert len(receive_all(worker, 1)) == 1
+    with wished(ELSEWHERE) as (switch, worker):
         sleeper = Sleeper(worker, BOTH, how=0)
         sleeper.falls_asleep_on(BOTH)
         send_wish(switch, ELSEWHERE)
@@ -132,9 +137,7 @@ def test_not_bound_for_a_short_collective() -> None:
 
 
 def test_what_the_user_sets_meanwhile_stays() -> None:
-    with link(LinkKind.SHARED) as (switch, worker), bound_to({CPUS[0]}):
-        send_wish(switch, ELSEWHERE)
-        assert len(receive_all(worker, 1)) == 1
+    with wished(ELSEWHERE) as (switch, worker):
         sleeper = Sleeper(worker, BOTH)
         sleeper.falls_asleep_on({CPUS[1]})
         os.sched_setaffinity(sleeper.tid, {CPUS[0]})
@@ -144,9 +147,7 @@ def test_what_the_user_sets_meanwhile_stays() -> None:
 
 @pytest.mark.parametrize("word", [3 * 1023 + 1, 3 * 1024 + 2, 2**32 - 1])
 def test_a_word_without_sense_binds_nothing(word: int) -> None:
-    with link(LinkKind.SHARED) as (switch, worker), bound_to({CPUS[0]}):
-        send_wish(switch, ELSEWHERE)
-        assert len(receive_all(worker, 1)) == 1
+    with wished(ELSEWHERE) as (switch, worker):
         placement_in_memory().value = word
         sleeper = Sleeper(worker, BOTH)
         sleeper.falls_asleep_on(BOTH)

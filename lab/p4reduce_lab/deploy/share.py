@@ -26,7 +26,6 @@ _MOST_QUEUED = 192
 """Frames that all ranks away from a switch have in flight to its host's link. They may come at
 once: 212 KB, where a small Ethernet switch has 256 KiB for all links."""
 _LEAST_SLOTS = 32  # also where that is more than 192 frames, as it is from 7 ranks on
-_MOST_SLOTS = 128
 Offer = Mapping[str, Any]
 
 
@@ -64,7 +63,7 @@ def slots_of_a_job(away: int) -> str:
     """
     if not away:
         return "auto"
-    return str(min(_MOST_SLOTS, max(_LEAST_SLOTS, _MOST_QUEUED // away)))
+    return str(min(int(EmbeddedSwitch.slots), max(_LEAST_SLOTS, _MOST_QUEUED // away)))
 
 
 class HostShare:

@@ -225,9 +225,8 @@ def test_a_damaged_table_is_not_guessed_at(start: Start, switch: SwitchProcess) 
     assert start(switch).table("admission") == []
 
 
-def test_nobody_is_told_what_is_not_on_disk(
-    start: Start, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def room_on_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While this event is clear, the disk does not answer. It is set."""
     room, write = threading.Event(), TableFile.write
 
     def slowly(self: TableFile, data: bytes) -> None:
@@ -236,6 +235,13 @@ def test_nobody_is_told_what_is_not_on_disk(
 
     room.set()
     monkeypatch.setattr(TableFile, "write", slowly)
+    return room
+
+
+def test_nobody_is_told_what_is_not_on_disk(
+    start: Start, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = room_on_disk(monkeypatch)
     controller = start(switch)
     rank = controller.rank(switch, 0, 1)
     rank.hello()
@@ -258,14 +264,7 @@ def test_who_does_not_wait_for_the_disk_leaves_its_place(
     start: Start, switch: SwitchProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A join without an answer may be repeated by the same process, which has no nonce."""
-    room, write = threading.Event(), TableFile.write
-
-    def slowly(self: TableFile, data: bytes) -> None:
-        assert room.wait(DEADLINE)
-        write(self, data)
-
-    room.set()
-    monkeypatch.setattr(TableFile, "write", slowly)
+    room = room_on_disk(monkeypatch)
     controller = start(switch)
     room.clear()
     request = pb.JoinRequest(job="b", world_size=1)
@@ -313,15 +312,7 @@ def test_a_disk_that_does_not_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Ranks that are there hear how the job is; those that join wait for the disk."""
-    answers = threading.Event()
-    answers.set()
-    write = TableFile.write
-
-    def stuck(self: TableFile, data: bytes) -> None:
-        assert answers.wait(DEADLINE)
-        write(self, data)
-
-    monkeypatch.setattr(TableFile, "write", stuck)
+    answers = room_on_disk(monkeypatch)
     monkeypatch.setattr(keeping, "SLOW", 0.1)
     controller = start(switch, lease=5.0)
     ranks = controller.running(switch, 2)
