@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a worker wakes up: as the switch wants it, and only while it sleeps (link/placement.h)."""
+"""Where a worker wakes up: as the switch wants it, until it leaves the loop (link/placement.h)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ pytestmark = [
 LINK = CHeader("link/link.h")
 PLACED = LINK.constants["P4R_LINK_PLACED"]
 PLACEMENTS = LINK.enumerations["p4r_placement"]
+SLEEPS, SLEEPS_ELSEWHERE = (LINK.constants[f"P4R_SLEEPS{end}"] for end in ("", "_ELSEWHERE"))
 ANYWHERE, ELSEWHERE, TOGETHER = (
     PLACEMENTS[f"P4R_{name}"] for name in ("ANYWHERE", "ELSEWHERE", "TOGETHER")
 )
@@ -73,22 +74,30 @@ def placement_in_memory() -> ctypes.c_uint32:
     return ctypes.c_uint32.from_address((start + end) // 2 + 4)
 
 
+def how_it_sleeps(switch: Link) -> int:
+    sleeps: int = LINK.functions(runtime()).p4r_link_peer_sleeps(switch.pointer)
+    return sleeps
+
+
 class Sleeper:
     """A worker's thread that may run on these CPUs, and waits for a frame."""
 
     def __init__(self, worker: Link, cpus: set[int], how: int = PLACED) -> None:
         self._worker, self._cpus, self._how = worker, cpus, how
         self.woken_on: set[int] = set()
+        self.left_on: set[int] = set()
         self._thread = threading.Thread(target=self._sleep)
         self._thread.start()
 
     def _sleep(self) -> None:
         with bound_to(self._cpus):
             library = LINK.functions(runtime())
+            pointer = self._worker.pointer
             while not self._worker.receive():  # which arms the doorbell
-                pointer = self._worker.pointer
                 assert library.p4r_link_wait(pointer, -1, int(DEADLINE_S * 1000), self._how) >= 0
             self.woken_on = os.sched_getaffinity(0)
+            library.p4r_link_unbind(pointer)
+            self.left_on = os.sched_getaffinity(0)
 
     @property
     def tid(self) -> int:
@@ -102,9 +111,9 @@ class Sleeper:
 
         eventually(sleeps, f"it sleeps on {cpus}, not {os.sched_getaffinity(self.tid)}")
 
-    def wakes_on(self, cpus: set[int]) -> None:
+    def wakes_on(self, cpus: set[int], then: set[int]) -> None:
         self._thread.join(DEADLINE_S)
-        assert self.woken_on == cpus
+        assert (self.woken_on, self.left_on) == (cpus, then)
 
 
 @pytest.mark.parametrize(
@@ -118,14 +127,14 @@ class Sleeper:
         (TOGETHER, {CPUS[1]}, {CPUS[1]}),
     ],
 )
-def test_bound_while_it_sleeps(wish: int, cpus: set[int], asleep: set[int]) -> None:
+def test_bound_until_it_is_unbound(wish: int, cpus: set[int], asleep: set[int]) -> None:
     with wished(wish) as (switch, worker):
         sleeper = Sleeper(worker, cpus)
         sleeper.falls_asleep_on(asleep)
-        elsewhere = LINK.functions(runtime()).p4r_link_wakes_elsewhere(switch.pointer)
-        assert elsewhere == (wish == ELSEWHERE and cpus == BOTH)
+        elsewhere = wish == ELSEWHERE and cpus == BOTH
+        assert how_it_sleeps(switch) == (SLEEPS_ELSEWHERE if elsewhere else SLEEPS)
         send_wish(switch, wish)
-        sleeper.wakes_on(cpus)
+        sleeper.wakes_on(asleep, then=cpus)
 
 
 def test_not_bound_for_a_short_collective() -> None:
@@ -133,7 +142,30 @@ def test_not_bound_for_a_short_collective() -> None:
         sleeper = Sleeper(worker, BOTH, how=0)
         sleeper.falls_asleep_on(BOTH)
         send_wish(switch, ELSEWHERE)
-        sleeper.wakes_on(BOTH)
+        sleeper.wakes_on(BOTH, then=BOTH)
+
+
+def test_a_short_collective_is_not_bound_by_one_before() -> None:
+    with wished(ELSEWHERE) as (_, worker):
+        library = LINK.functions(runtime())
+        with bound_to(BOTH):
+            for how, cpus in ((PLACED, {CPUS[1]}), (0, BOTH)):
+                assert library.p4r_link_wait(worker.pointer, -1, 0, how) >= 0
+                assert os.sched_getaffinity(0) == cpus
+
+
+def test_a_wish_that_changes_is_followed() -> None:
+    with wished(ELSEWHERE) as (_, worker), bound_to(BOTH):
+        library = LINK.functions(runtime())
+        for word, cpus in (
+            (3 * CPUS[0] + ELSEWHERE, {CPUS[1]}),
+            (3 * CPUS[1] + ELSEWHERE, {CPUS[0]}),
+            (3 * CPUS[1] + TOGETHER, {CPUS[1]}),
+            (ANYWHERE, BOTH),
+        ):
+            placement_in_memory().value = word
+            assert library.p4r_link_wait(worker.pointer, -1, 0, PLACED) >= 0
+            assert os.sched_getaffinity(0) == cpus
 
 
 def test_what_the_user_sets_meanwhile_stays() -> None:
@@ -142,7 +174,7 @@ def test_what_the_user_sets_meanwhile_stays() -> None:
         sleeper.falls_asleep_on({CPUS[1]})
         os.sched_setaffinity(sleeper.tid, {CPUS[0]})
         send_wish(switch, ELSEWHERE)
-        sleeper.wakes_on({CPUS[0]})
+        sleeper.wakes_on({CPUS[0]}, then={CPUS[0]})
 
 
 @pytest.mark.parametrize("word", [3 * 1023 + 1, 3 * 1024 + 2, 2**32 - 1])
@@ -151,9 +183,9 @@ def test_a_word_without_sense_binds_nothing(word: int) -> None:
         placement_in_memory().value = word
         sleeper = Sleeper(worker, BOTH)
         sleeper.falls_asleep_on(BOTH)
-        assert not LINK.functions(runtime()).p4r_link_wakes_elsewhere(switch.pointer)
+        assert how_it_sleeps(switch) == SLEEPS
         send_wish(switch, ANYWHERE)
-        sleeper.wakes_on(BOTH)
+        sleeper.wakes_on(BOTH, then=BOTH)
 
 
 @pytest.mark.parametrize(
@@ -194,5 +226,5 @@ def test_wishes_of_a_switch_on_two_cpus(
         for sleeper, wish in zip(sleepers, wishes, strict=True):
             sleeper.falls_asleep_on(expected[wish])
         links[0].send([ethernet(b"m")])
-        for sleeper in sleepers:
-            sleeper.wakes_on(BOTH)
+        for sleeper, wish in zip(sleepers, wishes, strict=True):
+            sleeper.wakes_on(expected[wish], then=BOTH)

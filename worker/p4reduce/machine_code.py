@@ -39,6 +39,7 @@ VISIT = _HEADER.callback("p4r_visit")
 _TRANSPORT_OPS = field_types(TransportOpsStructure)
 TRANSPORT_SEND, TRANSPORT_LOOK = _TRANSPORT_OPS["send_rows"], _TRANSPORT_OPS["look"]
 TRANSPORT_DROP, TRANSPORT_WAIT = _TRANSPORT_OPS["drop"], _TRANSPORT_OPS["wait"]
+TRANSPORT_UNBIND = _TRANSPORT_OPS["unbind"]
 
 ITERATION_OVERSLEPT = CONSTANTS["P4R_ITERATION_OVERSLEPT"]
 ITERATION_BROKEN = CONSTANTS["P4R_ITERATION_BROKEN"]
@@ -85,6 +86,7 @@ class Library:
             ctypes.cast(library.p4r_link_look, TRANSPORT_LOOK),
             ctypes.cast(library.p4r_link_drop, TRANSPORT_DROP),
             ctypes.cast(library.p4r_link_wait, TRANSPORT_WAIT),
+            ctypes.cast(library.p4r_link_unbind, TRANSPORT_UNBIND),
         )
 
 

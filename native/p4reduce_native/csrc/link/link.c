@@ -322,6 +322,8 @@ static int until_retry_ms(const struct p4r_link *link, int timeout_ms)
     return timeout_ms < 0 || ms < timeout_ms ? ms : timeout_ms;
 }
 
+void p4r_link_unbind(struct p4r_link *link) { p4r_placement_unbind(&link->bound); }
+
 int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int how)
 {
     const int writable = how & P4R_LINK_FOR_ROOM;
@@ -339,11 +341,11 @@ int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int how)
     } else if (writable) {
         waits[0].events |= POLLOUT;
     }
-    struct p4r_bound bound = {.is_bound = 0};
     if (how & P4R_LINK_PLACED && link->ops->bind != NULL)
-        link->ops->bind(link, &bound);
+        link->ops->bind(link);
+    else
+        p4r_link_unbind(link);
     const int count = poll(waits, 2, timeout_ms), error = errno;
-    p4r_placement_unbind(&bound);
     if (count < 0)
         return error == EINTR ? 0 : -error;
     return (waits[0].revents != 0 ? P4R_LINK_READY : 0) |

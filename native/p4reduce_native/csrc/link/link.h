@@ -205,16 +205,22 @@ int p4r_link_tell(struct p4r_link *link);
  * on one that is not the caller's, or on the caller's. `placement`: an enum p4r_placement. */
 enum p4r_placement { P4R_ANYWHERE, P4R_ELSEWHERE, P4R_TOGETHER, P4R_PLACEMENTS };
 void p4r_link_place(struct p4r_link *link, uint32_t placement);
-/* Whether the peer sleeps, and wakes up on another CPU. */
-int p4r_link_wakes_elsewhere(const struct p4r_link *link);
+/* What the peer of a link through shared memory does: it is awake, or sleeps until a doorbell, and
+ * wakes up perhaps on another CPU than it was told of. On all other kinds it may sleep. */
+enum { P4R_AWAKE, P4R_SLEEPS, P4R_SLEEPS_ELSEWHERE };
+uint32_t p4r_link_peer_sleeps(const struct p4r_link *link);
+/* Whether frames are in memory, which is seen without a call of the kernel; SHARED only. */
+int p4r_link_has_frames(const struct p4r_link *link);
 
 /* Returns when frames may be there, `wake_fd` (or -1) is readable, `timeout_ms` (-1: never) are
- * over, or, with P4R_LINK_FOR_ROOM, there may be room. With P4R_LINK_PLACED it wakes up where the
- * peer wants it. Returns a bit mask, or minus an errno. */
+ * over, or, with P4R_LINK_FOR_ROOM, there may be room. With P4R_LINK_PLACED this thread is bound to
+ * where the peer wants it, until a wait without or p4r_link_unbind, which it has to call in the end.
+ * Returns a bit mask, or minus an errno. */
 #define P4R_LINK_FOR_ROOM 1
 #define P4R_LINK_PLACED 2
 #define P4R_LINK_READY 1
 #define P4R_LINK_WOKEN 2
 int p4r_link_wait(struct p4r_link *link, int wake_fd, int timeout_ms, int how);
+void p4r_link_unbind(struct p4r_link *link);
 
 #endif

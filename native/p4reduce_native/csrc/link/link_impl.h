@@ -46,7 +46,7 @@ struct p4r_link_ops {
     /* Whether a wait may begin; arms the doorbells. NULL: poll knows of all that comes. */
     int (*may_sleep)(struct p4r_link *, int writable);
     /* Binds the thread for a sleep as the peer wants it. NULL: it wants nothing. */
-    void (*bind)(struct p4r_link *, struct p4r_bound *);
+    void (*bind)(struct p4r_link *);
     uint32_t (*events)(const struct p4r_link *, int wait_for_room);
     void (*free)(struct p4r_link *); /* before the socket is closed; NULL: nothing is to be done */
 };
@@ -66,8 +66,9 @@ struct p4r_link {
     int wants_room;  /* SHARED: frames wait that the last send did not take */
     int has_gone;    /* SHARED: the peer hung up, and `left` frames are still to be taken */
     int left;
-    int peeked;          /* SHARED: frames that p4r_link_peek has shown */
-    uint32_t placement;  /* SHARED: of the peer, as this end wants it */
+    int peeked;         /* SHARED: frames that p4r_link_peek has shown */
+    uint32_t placement; /* SHARED: of the peer, as this end wants it */
+    struct p4r_bound bound;
     unsigned visits;     /* SHARED: calls of receive */
     size_t memory_bytes; /* SHARED */
     uint8_t *memory;

@@ -25,29 +25,34 @@ int p4r_placement_bind(struct p4r_bound *bound, uint32_t word)
 {
     uint32_t placement = word % P4R_PLACEMENTS, cpu = word / P4R_PLACEMENTS;
 
-    bound->is_bound = 0;
+    if (word == bound->word)
+        return bound->is_bound && placement == P4R_ELSEWHERE;
+    p4r_placement_unbind(bound);
+    bound->word = word;
     if (placement == P4R_ANYWHERE ||
         sched_getaffinity(0, sizeof bound->before, &bound->before) != 0 ||
         !CPU_ISSET(cpu, &bound->before) || /* which is false for any number that is too large */
         (placement == P4R_TOGETHER && CPU_COUNT(&bound->before) > 2))
         return 0;
-    bound->asleep = bound->before;
+    bound->since = bound->before;
     if (placement == P4R_ELSEWHERE) {
-        CPU_CLR(cpu, &bound->asleep);
+        CPU_CLR(cpu, &bound->since);
     } else {
-        CPU_ZERO(&bound->asleep);
-        CPU_SET(cpu, &bound->asleep);
+        CPU_ZERO(&bound->since);
+        CPU_SET(cpu, &bound->since);
     }
     /* A worker that may use the switch's CPU only has none left, and the kernel refuses that. */
-    bound->is_bound = sched_setaffinity(0, sizeof bound->asleep, &bound->asleep) == 0;
+    bound->is_bound = sched_setaffinity(0, sizeof bound->since, &bound->since) == 0;
     return bound->is_bound && placement == P4R_ELSEWHERE;
 }
 
-void p4r_placement_unbind(const struct p4r_bound *bound)
+void p4r_placement_unbind(struct p4r_bound *bound)
 {
     cpu_set_t now;
 
     if (bound->is_bound && sched_getaffinity(0, sizeof now, &now) == 0 &&
-        CPU_EQUAL(&now, &bound->asleep))
+        CPU_EQUAL(&now, &bound->since))
         (void)sched_setaffinity(0, sizeof bound->before, &bound->before);
+    bound->is_bound = 0;
+    bound->word = P4R_ANYWHERE;
 }

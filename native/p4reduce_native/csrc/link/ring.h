@@ -20,16 +20,12 @@
 #define P4R_SLOT_HEAD 2
 #define P4R_MAX_SLOTS 4096
 
-/* `receiver_sleeps`, `sender_sleeps`: asleep, and wants a doorbell; it wakes up on another CPU than the
- * one that the peer has said it runs on. */
-enum { P4R_AWAKE, P4R_SLEEPS, P4R_SLEEPS_ELSEWHERE };
-
 /* In shared memory. Words that different processes write have cache lines of their own. */
 struct p4r_ring_words {
     _Alignas(64) _Atomic uint32_t put;             /* frames so far, by the sender */
     _Atomic uint32_t placement;                    /* see placement.h; by the sender */
     _Alignas(64) _Atomic uint32_t taken;           /* frames so far, by the receiver */
-    _Alignas(64) _Atomic uint32_t receiver_sleeps; /* and wants a doorbell when frames come */
+    _Alignas(64) _Atomic uint32_t receiver_sleeps; /* and wants a doorbell: P4R_SLEEPS, … */
     _Alignas(64) _Atomic uint32_t sender_sleeps;   /* and wants a doorbell when there is room */
 };
 

@@ -245,22 +245,28 @@ static int may_sleep(struct p4r_link *link, int writable)
     return 1;
 }
 
-static void bind_as_wanted(struct p4r_link *link, struct p4r_bound *bound)
+static void bind_as_wanted(struct p4r_link *link)
 {
     struct p4r_ring_words *words = link->in.words;
     uint32_t armed = P4R_SLEEPS;
 
-    if (p4r_placement_bind(bound, atomic_load_explicit(&words->placement, memory_order_relaxed)))
+    if (p4r_placement_bind(&link->bound,
+                           atomic_load_explicit(&words->placement, memory_order_relaxed)))
         atomic_compare_exchange_strong_explicit(&words->receiver_sleeps, &armed,
                                                 P4R_SLEEPS_ELSEWHERE, memory_order_relaxed,
                                                 memory_order_relaxed);
 }
 
-int p4r_link_wakes_elsewhere(const struct p4r_link *link)
+uint32_t p4r_link_peer_sleeps(const struct p4r_link *link)
 {
-    return link->ops->kind == P4R_LINK_SHARED &&
-           atomic_load_explicit(&link->out.words->receiver_sleeps, memory_order_relaxed) ==
-               P4R_SLEEPS_ELSEWHERE;
+    return link->ops->kind != P4R_LINK_SHARED
+               ? P4R_SLEEPS
+               : atomic_load_explicit(&link->out.words->receiver_sleeps, memory_order_relaxed);
+}
+
+int p4r_link_has_frames(const struct p4r_link *link)
+{
+    return link->ops->kind == P4R_LINK_SHARED && p4r_ring_ready(&link->in) > 0;
 }
 
 /* Room is a doorbell too, so nothing is to be waited for but that, or what is there already. */

@@ -44,8 +44,10 @@ struct p4r_loop {
     uint32_t held; /* frames that have come, and iterations, since all was flushed */
     uint64_t held_since_ns;
     uint32_t cpus;
-    uint32_t neighbours; /* ports whose peers run on this machine, and are there */
-    int are_placed;      /* since one came or went */
+    struct p4r_port *neighbours[PORTS]; /* whose peers run on this machine, and are there */
+    uint32_t neighbour_count;
+    int are_told;  /* where they wake up, since one came or went */
+    int is_placed; /* whether that is anything */
     struct p4r_packet_ins packet_ins;
     struct p4r_loop_stats stats;
     struct p4r_poll_backoff backoff;
@@ -156,35 +158,34 @@ static void serve(struct p4r_loop *loop, struct p4r_port *port)
 /* Whether a port's frames are held back while others come in. Two kinds of ports do that. Over UDP one
  * call sends a run of frames, and long runs are cheaper. A neighbour that is woken takes this thread's
  * core, if there are as many neighbours as cores; it would take only the few frames that are there.
- * One that wakes up on another core begins once there is enough for it. */
+ * One that wakes up on another core begins once there is enough for it. There, one that is awake gets
+ * frames at once, without a doorbell, and sleeps less often. */
 static int waits_for_more(const struct p4r_loop *loop, const struct p4r_port *port)
 {
     if (port->blocked || port->link == NULL) /* its peer may have left since it was sent to */
         return 0;
     if (!port->kind->is_neighbour)
         return port->kind->run_bytes != 0;
-    if (p4r_link_wakes_elsewhere(port->link))
+    const uint32_t sleeps = p4r_link_peer_sleeps(port->link);
+    if (sleeps == P4R_SLEEPS_ELSEWHERE)
         return port->put_count + port->queue.count < WORTH_WAKING;
-    return loop->neighbours >= loop->cpus;
+    if (sleeps == P4R_AWAKE && loop->is_placed)
+        return 0;
+    return loop->neighbour_count >= loop->cpus;
 }
 
 /* Says who is to wake up on which CPU, after a neighbour has come or gone. */
 static void place_neighbours(struct p4r_loop *loop)
 {
-    if (loop->are_placed)
+    if (loop->are_told)
         return;
-    loop->are_placed = 1;
-    const int is_placed = p4r_is_placed(loop->neighbours, loop->cpus);
-    uint32_t together = p4r_placed_together(loop->neighbours, loop->cpus);
-    for (int i = 0; i < PORTS; i++) {
-        struct p4r_port *port = loop->ports[i];
-        if (port == NULL || port->link == NULL || !port->kind->is_neighbour)
-            continue;
-        p4r_link_place(port->link, !is_placed     ? P4R_ANYWHERE
-                                   : together > 0 ? P4R_TOGETHER
-                                                  : P4R_ELSEWHERE);
-        together -= together > 0;
-    }
+    loop->are_told = 1;
+    loop->is_placed = p4r_is_placed(loop->neighbour_count, loop->cpus);
+    const uint32_t together = p4r_placed_together(loop->neighbour_count, loop->cpus);
+    for (uint32_t i = 0; i < loop->neighbour_count; i++)
+        p4r_link_place(loop->neighbours[i]->link, !loop->is_placed ? P4R_ANYWHERE
+                                                  : i < together   ? P4R_TOGETHER
+                                                                   : P4R_ELSEWHERE);
 }
 
 /* With `hold`, ports keep for the next iteration what waits for more. */
@@ -256,7 +257,37 @@ static int wait_ms(uint64_t deadline_ns)
     return ms < 3600000 ? (int)ms : 3600000;
 }
 
-/* One batch from each port that has frames, so no port starves. Returns 0, or an errno of epoll's. */
+/* Lets egress queues go on, and sends what does not wait for more. `came`: whether anything has. */
+static void finish_iteration(struct p4r_loop *loop, int came)
+{
+    if (loop->release != NULL) {
+        loop->now_ns = p4r_now_ns();
+        release(loop);
+    }
+    loop->held += 1 + loop->taken + loop->taken_elsewhere;
+    const int hold = came && loop->held < HELD && loop->dirty != NULL &&
+                     p4r_now_ns() < loop->held_since_ns + HELD_NS;
+    if (!hold)
+        loop->held = 0;
+    flush_or_hold(loop, hold);
+    p4r_poll_backoff_received(&loop->backoff, loop->taken, loop->taken_elsewhere);
+}
+
+/* One batch from each neighbour that has frames in shared memory, without a call of the kernel. So a
+ * ring that is empty for a moment asks for no doorbell. Returns whether there were any. */
+static int serve_neighbours(struct p4r_loop *loop)
+{
+    loop->taken = loop->taken_elsewhere = 0;
+    for (uint32_t i = 0; i < loop->neighbour_count; i++) {
+        struct p4r_port *port = loop->neighbours[i];
+        if (p4r_link_has_frames(port->link))
+            serve(loop, port);
+    }
+    return loop->taken_elsewhere != 0;
+}
+
+/* One batch from each port that has frames, so no port starves. While frames are held back, for
+ * `HELD_NS` at most, neighbours come first. Returns 0, or an errno of epoll's. */
 static int iteration(struct p4r_loop *loop, uint64_t deadline_ns)
 {
     struct epoll_event events[EVENTS];
@@ -268,6 +299,10 @@ static int iteration(struct p4r_loop *loop, uint64_t deadline_ns)
     if (loop->reasons != 0)
         deadline_ns = 0; /* what an end of a port says to Python */
     const int holds = loop->dirty != NULL;
+    if (holds && serve_neighbours(loop)) {
+        finish_iteration(loop, 1);
+        return 0;
+    }
     if (!holds)
         p4r_poll_backoff_sleep(&loop->backoff, deadline_ns, loop->wake_fd);
     const uint64_t began_ns = p4r_now_ns();
@@ -294,17 +329,7 @@ static int iteration(struct p4r_loop *loop, uint64_t deadline_ns)
             loop->reasons |= P4R_LOOP_DESCRIPTOR;
         }
     }
-    if (loop->release != NULL) {
-        loop->now_ns = p4r_now_ns();
-        release(loop);
-    }
-    loop->held += 1 + loop->taken + loop->taken_elsewhere;
-    const int hold = count > 0 && loop->held < HELD && loop->dirty != NULL &&
-                     p4r_now_ns() < loop->held_since_ns + HELD_NS;
-    if (!hold)
-        loop->held = 0;
-    flush_or_hold(loop, hold);
-    p4r_poll_backoff_received(&loop->backoff, loop->taken, loop->taken_elsewhere);
+    finish_iteration(loop, count > 0);
     return error;
 }
 
@@ -439,14 +464,26 @@ int p4r_loop_watch(struct p4r_loop *loop, int operation, int fd, uint32_t events
     return watch(loop, operation, fd, events, OF_PYTHON, (uint32_t)fd);
 }
 
+static void note_neighbour(struct p4r_loop *loop, struct p4r_port *port, int comes)
+{
+    uint32_t at = 0;
+    loop->are_told = 0;
+    if (comes) {
+        loop->neighbours[loop->neighbour_count++] = port;
+        return;
+    }
+    while (loop->neighbours[at] != port)
+        at++;
+    loop->neighbours[at] = loop->neighbours[--loop->neighbour_count];
+}
+
 int p4r_loop_watch_port(struct p4r_loop *loop, struct p4r_port *port, int operation,
                         uint32_t events)
 {
     const int error = watch(loop, operation, port->fd, events, OF_PORT, port->number);
-    if (port->kind->is_neighbour && error == 0 && operation != EPOLL_CTL_MOD) {
-        loop->neighbours += operation == EPOLL_CTL_ADD ? 1 : -1;
-        loop->are_placed = 0;
-    }
+    const int comes = operation == EPOLL_CTL_ADD && error == 0;
+    if (port->kind->is_neighbour && (comes || operation == EPOLL_CTL_DEL))
+        note_neighbour(loop, port, comes);
     return error;
 }
 

@@ -110,16 +110,22 @@ static int is_backlogged(const struct jobs *jobs, int full)
     return 0;
 }
 
-/* Whether a collective takes many rounds of all its slots. */
-static int is_long(const struct jobs *jobs)
+/* Whether the thread is to be bound: a collective takes many rounds of all its slots, and none calls
+ * Python, whose threads would inherit it. */
+static int is_worth_binding(const struct jobs *jobs)
 {
+    int is_long = 0;
+
     for (uint32_t i = 0; i < jobs->count; i++) {
         const struct p4r_slots *slots = jobs->iterations[i]->slots;
-        for (uint32_t live = 0; live < slots->live_count; live++)
-            if (slots->live[live]->count >= LONG_ROUNDS * slots->live[live]->slots)
-                return 1;
+        for (uint32_t live = 0; live < slots->live_count; live++) {
+            const struct p4r_stream *stream = slots->live[live];
+            if (!stream->reads || !stream->writes)
+                return 0;
+            is_long |= stream->count >= LONG_ROUNDS * stream->slots;
+        }
     }
-    return 0;
+    return is_long;
 }
 
 /* When the first timer of all jobs runs out. `in_flight`: how many run. */
@@ -246,7 +252,7 @@ static uint32_t wait_for_more(const struct jobs *jobs, double looked, double now
     if (due <= looked)
         return 0;
     double seconds = fmin(fmax(due - now, 0.0), called ? LONGEST_PAUSE : LONGEST_WAIT);
-    int how = (backlogged ? P4R_LINK_FOR_ROOM : 0) | (is_long(jobs) ? P4R_LINK_PLACED : 0);
+    int how = (backlogged ? P4R_LINK_FOR_ROOM : 0) | (is_worth_binding(jobs) ? P4R_LINK_PLACED : 0);
     int woken = link->ops.wait(link->ops.link, link->wake_fd, (int)ceil(seconds * 1000), how);
     if (woken < 0)
         return broken(jobs, woken);
@@ -340,6 +346,8 @@ static uint32_t run(struct jobs *jobs, int called)
             why = P4R_ITERATION_OVERSLEPT;
     }
     why = why ? why : loop(jobs, called, began);
+    if (jobs->iterations[0]->ops.unbind)
+        jobs->iterations[0]->ops.unbind(jobs->iterations[0]->ops.link);
     for (uint32_t i = 0; i < jobs->count; i++)
         jobs->iterations[i]->left_at = jobs->iterations[i]->slots->live_count ? seconds_now() : 0;
     return why;

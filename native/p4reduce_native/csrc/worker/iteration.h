@@ -21,6 +21,7 @@ struct p4r_transport_ops {
                 int64_t *lengths, const uint8_t **frames, int most);
     void (*drop)(struct p4r_link *, int count); /* NULL: nothing has to be done */
     int (*wait)(struct p4r_link *, int wake_fd, int timeout_ms, int how);
+    void (*unbind)(struct p4r_link *); /* NULL: no wait binds the thread */
 };
 
 struct p4r_iteration {
