@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "worker/past_caches.h"
+
 static const uint8_t ZEROS[P4R_MOST_LANES * sizeof(double)];
 
 /* Returns where a block begins and how many bytes of it there are; NULL: it is nowhere. */
@@ -102,8 +104,9 @@ void p4r_block_withhold(const struct p4r_codec *codec, const struct p4r_blocks *
 }
 
 void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
-                      uint8_t exponent, const uint8_t *lanes, uint32_t part)
+                      uint8_t exponent, const uint8_t *lanes, uint32_t part, int past_caches)
 {
+    _Alignas(64) uint8_t decoded[sizeof ZEROS];
     uint32_t count = p4r_lanes(codec), size = p4r_number_bytes(codec);
     uint64_t whole = (uint64_t)count * size, begin = 0, bytes;
     uint8_t *numbers = find(target, block, whole, &bytes);
@@ -115,13 +118,19 @@ void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *ta
     if (part == P4R_SECOND)
         begin = whole / 2;
     uint64_t length = (uint64_t)count * size;
-    if (begin + length <= bytes) {
+    if (begin >= bytes)
+        return;
+    if (begin + length <= bytes && !past_caches) {
         p4r_lanes_decode(codec, lanes, count, exponent, numbers + begin);
-    } else if (begin < bytes) {
-        uint8_t padded[sizeof ZEROS];
-        p4r_lanes_decode(codec, lanes, count, exponent, padded);
-        memcpy(numbers + begin, padded, bytes - begin);
+        return;
     }
+    p4r_lanes_decode(codec, lanes, count, exponent, decoded);
+    if (length > bytes - begin)
+        length = bytes - begin;
+    if (past_caches)
+        p4r_copy_past_caches(numbers + begin, decoded, length);
+    else
+        memcpy(numbers + begin, decoded, length);
 }
 
 void p4r_block_fill(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
@@ -161,6 +170,6 @@ void p4r_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
     for (uint64_t i = 0; i < count; i++) {
         const uint8_t *row = rows + (uint64_t)which[i] * P4R_BUFFER_STRIDE;
         p4r_block_decode(codec, target, blocks[i], exponents[i],
-                         row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET, P4R_WHOLE);
+                         row + P4R_BUFFER_PAD + P4R_PAYLOAD_OFFSET, P4R_WHOLE, 0);
     }
 }

@@ -8,6 +8,9 @@
 #include <assert.h>
 #include <string.h>
 
+#include "worker/past_caches.h"
+
+#define PAST_CACHES (2u << 20) /* bytes of a tensor that no core's caches hold anyway */
 #define HALVES (P4R_FLAG_FIRST_HALF | P4R_FLAG_SECOND_HALF)
 
 /* The effects of a batch so far. */
@@ -26,6 +29,13 @@ static inline uint8_t level_of(const struct p4r_slots *slots, const uint8_t *fra
 {
     uint32_t level = p4r_get_next_exponent(frame);
     return (uint8_t)(level < slots->levels ? level : slots->levels - 1);
+}
+
+/* Whether a collective's sums go past the caches. */
+static inline int goes_past_caches(const struct p4r_stream *stream)
+{
+    uint64_t block = (uint64_t)p4r_lanes(&stream->codec) * p4r_number_bytes(&stream->codec);
+    return P4R_HAS_PAST_CACHES && (uint64_t)stream->count * block >= PAST_CACHES;
 }
 
 static inline uint32_t part_of(uint32_t flags)
@@ -105,6 +115,13 @@ static void put_visited(struct batch *batch)
         put_part(batch, part);
 }
 
+/* What goes to Python, and what went past the caches, is there once a batch is over. */
+static void finish_writes(struct batch *batch)
+{
+    put_visited(batch);
+    p4r_fence_past_caches();
+}
+
 /* Sums for a target that only Python can reach: rows of as many numbers as there are lanes. */
 static void visit_sums(struct batch *batch, uint32_t slot, const uint8_t *lanes, uint32_t part)
 {
@@ -152,7 +169,7 @@ static void deliver(struct batch *batch, const uint8_t *lanes, uint32_t slot, ui
         stream->left[1] = slots->block[slot];
     if (stream->writes)
         p4r_block_decode(&stream->codec, &stream->target, slots->block[slot], slots->exponent[slot],
-                         lanes, part);
+                         lanes, part, goes_past_caches(stream));
     else
         visit_sums(batch, slot, lanes, part);
     slots->counts.blocks_received += part != P4R_FIRST;
@@ -398,7 +415,7 @@ static void will_take(const struct p4r_slots *slots, const uint8_t *row, const u
     if (slot >= slots->slots || slots->expected[slot] == P4R_IDLE || slots->block[slot] < 0)
         return;
     const struct p4r_stream *stream = slots->streams[slot];
-    if (stream->writes)
+    if (stream->writes && !goes_past_caches(stream))
         p4r_block_will_decode(&stream->codec, &stream->target, slots->block[slot]);
 }
 
@@ -428,7 +445,7 @@ void p4r_receive_from(struct p4r_slots *slots, uint8_t *rows, const int64_t *len
         }
         take(&batch, frame, (frames ? frames[at] : frame) + P4R_PAYLOAD_OFFSET, lengths[at]);
     }
-    put_visited(&batch);
+    finish_writes(&batch);
     if (batch.heard) {
         slots->heard_switch_at = now;
         p4r_window_heard(slots, now);
@@ -446,7 +463,7 @@ void p4r_take_handed(struct p4r_slots *slots, const uint8_t *rows, uint32_t coun
         assert(p4r_get_slot(frame) < slots->slots);
         take_answer(&batch, frame, frame + P4R_PAYLOAD_OFFSET);
     }
-    put_visited(&batch);
+    finish_writes(&batch);
     if (batch.completed && !slots->trouble)
         complete(slots, batch.completed, now);
 }

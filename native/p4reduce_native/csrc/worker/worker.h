@@ -109,9 +109,10 @@ void p4r_block_will_encode(const struct p4r_codec *codec, const struct p4r_block
 void p4r_block_will_decode(const struct p4r_codec *codec, const struct p4r_blocks *target,
                            int64_t block);
 
-/* Write sums, or a half of them, into a block. */
+/* Write sums, or a half of them, into a block; perhaps past the caches (past_caches.h), for which a
+ * fence has to follow. */
 void p4r_block_decode(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
-                      uint8_t exponent, const uint8_t *lanes, uint32_t part);
+                      uint8_t exponent, const uint8_t *lanes, uint32_t part, int past_caches);
 
 /* Fill a whole block with zeros, or with numbers that are none; integers with zeros alone. */
 void p4r_block_fill(const struct p4r_codec *codec, const struct p4r_blocks *target, int64_t block,
