@@ -44,10 +44,10 @@ struct p4r_loop {
     uint32_t held; /* frames that have come, and iterations, since all was flushed */
     uint64_t held_since_ns;
     uint32_t cpus;
-    struct p4r_port *neighbours[PORTS]; /* whose peers run on this machine, and are there */
-    uint32_t neighbour_count;
-    int are_told;  /* where they wake up, since one came or went */
-    int is_placed; /* whether that is anything */
+    struct p4r_port *neighbours[PORTS];   /* whose peers run on this machine, and are there */
+    uint32_t neighbour_count, port_count; /* of ports that are there, of all kinds */
+    int are_told;                         /* where they wake up, since one came or went */
+    int is_placed;                        /* whether that is anything */
     struct p4r_packet_ins packet_ins;
     struct p4r_loop_stats stats;
     struct p4r_poll_backoff backoff;
@@ -286,8 +286,9 @@ static int serve_neighbours(struct p4r_loop *loop)
     return loop->taken_elsewhere != 0;
 }
 
-/* One batch from each port that has frames, so no port starves. While frames are held back, for
- * `HELD_NS` at most, neighbours come first. Returns 0, or an errno of epoll's. */
+/* One batch from each port that has frames, so no port starves. Where all are neighbours, and while
+ * frames are held back, for `HELD_NS` at most, the kernel is not asked. Returns 0, or an errno of
+ * epoll's. */
 static int iteration(struct p4r_loop *loop, uint64_t deadline_ns)
 {
     struct epoll_event events[EVENTS];
@@ -299,7 +300,7 @@ static int iteration(struct p4r_loop *loop, uint64_t deadline_ns)
     if (loop->reasons != 0)
         deadline_ns = 0; /* what an end of a port says to Python */
     const int holds = loop->dirty != NULL;
-    if (holds && serve_neighbours(loop)) {
+    if (holds && loop->port_count == loop->neighbour_count && serve_neighbours(loop)) {
         finish_iteration(loop, 1);
         return 0;
     }
@@ -464,9 +465,12 @@ int p4r_loop_watch(struct p4r_loop *loop, int operation, int fd, uint32_t events
     return watch(loop, operation, fd, events, OF_PYTHON, (uint32_t)fd);
 }
 
-static void note_neighbour(struct p4r_loop *loop, struct p4r_port *port, int comes)
+static void note_port(struct p4r_loop *loop, struct p4r_port *port, int comes)
 {
     uint32_t at = 0;
+    loop->port_count += comes ? 1 : -1;
+    if (!port->kind->is_neighbour)
+        return;
     loop->are_told = 0;
     if (comes) {
         loop->neighbours[loop->neighbour_count++] = port;
@@ -482,8 +486,8 @@ int p4r_loop_watch_port(struct p4r_loop *loop, struct p4r_port *port, int operat
 {
     const int error = watch(loop, operation, port->fd, events, OF_PORT, port->number);
     const int comes = operation == EPOLL_CTL_ADD && error == 0;
-    if (port->kind->is_neighbour && (comes || operation == EPOLL_CTL_DEL))
-        note_neighbour(loop, port, comes);
+    if (comes || operation == EPOLL_CTL_DEL)
+        note_port(loop, port, comes);
     return error;
 }
 
