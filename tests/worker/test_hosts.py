@@ -82,6 +82,9 @@ def test_the_variable_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("192.0.2.1", r"P4REDUCE_HOST=192\.0\.2\.1 is not an address of this host"),
         ("2001:db8::1", "P4REDUCE_HOST=2001:db8::1 is not an address of this host"),
+        ("0.0.0.0", r"P4REDUCE_HOST=0\.0\.0\.0 is not an address of this host"),
+        ("::", "P4REDUCE_HOST=:: is not an address of this host"),
+        ("224.0.0.1", r"P4REDUCE_HOST=224\.0\.0\.1 is not an address of this host"),
         ("pc1", "P4REDUCE_HOST='pc1' is not an IP address"),
     ],
 )

@@ -57,10 +57,12 @@ def address_towards(hosts: Iterable[str], mine: str) -> str:
     other = next((one for one in hosts if _identity_in(one) != _identity_in(mine)), None)
     if other is None:
         return ""
-    name, *more = other.split()
+    name = other.split()[0]
     own_name, *own = mine.split()
     why = f"they have the same name, and no address of {name} leads elsewhere"
-    for where in [name] * (name != own_name) + [one for one in more[1:] if one not in own]:
+    ways = [name] if name != own_name else []
+    ways += [one for one in addresses_in(other) if one not in own]
+    for where in ways:
         try:
             address = source_address(where)
         except OSError as error:
@@ -92,15 +94,18 @@ def given_address() -> str:
             "reach this one, such as 10.0.0.1"
         ) from None
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    why = "no single host has it"
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((given, 0))
+        if not (address.is_unspecified or address.is_multicast):  # a socket may be bound to them
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.bind((given, 0))
+            return str(address)
     except OSError as error:
-        raise ConfigurationError(
-            f"{ENVIRONMENT}={given} is not an address of this host ({error.strerror}): "
-            "`ip address` shows those that are"
-        ) from None
-    return str(address)
+        why = error.strerror or str(error)
+    raise ConfigurationError(
+        f"{ENVIRONMENT}={given} is not an address of this host ({why}): "
+        "`ip address` shows those that are"
+    )
 
 
 def is_loopback(address: str) -> bool:
