@@ -190,6 +190,20 @@ def test_the_first_of_several_calls_that_differs_is_told(system: System) -> None
             )
 
 
+def test_a_piece_is_told_among_many_whose_names_are_not_ascii(system: System) -> None:
+    """A request to the controller has at most 64 KiB; each of these characters has three bytes."""
+    names = [f"{number}: {'層' * 90}" for number in range(400)]
+
+    def work(comm: p4reduce.Communicator) -> Any:
+        arrays = [TALL] * 400
+        arrays[3] = (TALL, WIDE)[comm.rank]
+        return outcome(lambda: comm.grouped_allreduce(arrays, names=names))
+
+    for error in system.run(2, work):
+        assert "rank 1 called" in str(error)
+        assert f"with {names[3]!r} of 200 float32, shape (10, 20)" in str(error)
+
+
 def test_a_rank_that_says_nothing_is_named(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = disputes.explained
 
@@ -202,7 +216,7 @@ def test_a_rank_that_says_nothing_is_named(system: System, monkeypatch: pytest.M
     for error in errors[1:]:
         assert "rank 1 called allreduce 0 (SUM of 2 float64, shape (2,))" in str(error)
         assert "rank 2 called allreduce 0 (SUM of 3 float64, shape (3,))" in str(error)
-        assert "rank 0 did not say what it called" in str(error)
+        assert "rank 0 did not report a call" in str(error)
 
 
 def test_without_a_controller_a_rank_says_what_it_called_itself(

@@ -20,8 +20,8 @@ from p4reduce.wire.rank_sets import describe_ranks
 
 _TIMEOUT = 5.0  # seconds; the controller answers within two
 _MOST_CALLS = 32  # that are reported: the latest ones up to the one that showed it
-_MOST_CHARACTERS = 30_000  # of the names of pieces; a request has at most 64 KiB
-_LONGEST_TEXT = 400  # characters of a call, and of a piece
+_MOST_BYTES = 30_000  # of the names of pieces; a request has at most 64 KiB
+_LONGEST_TEXT = 400  # bytes of a call, and of a piece
 _GROUPS_SHOWN = 4
 _SHAPE = re.compile(r", shape \([0-9, ]*\)")
 
@@ -47,19 +47,19 @@ def explain(
 
 def reported(collectives: Sequence[Collective]) -> list[pb.Called]:
     """Return the report of collectives for the controller, in order."""
-    left = _MOST_CHARACTERS
+    left = _MOST_BYTES
     calls = []
     for one in collectives[-_MOST_CALLS:]:
         text = one.call.describe(one.number, fully=True)
         if one.format is not Format.INT32:
             text += f" as {one.format.name.lower()}"
         pieces = []
-        for piece in one.call.describe_pieces():
-            left -= len(piece)
+        for piece in map(_cut, one.call.describe_pieces()):
+            left -= len(piece.encode())
             if left < 0:
                 break
-            pieces.append(piece[:_LONGEST_TEXT])
-        calls.append(pb.Called(sequence=one.sequence, text=text[:_LONGEST_TEXT], pieces=pieces))
+            pieces.append(piece)
+        calls.append(pb.Called(sequence=one.sequence, text=_cut(text), pieces=pieces))
     return calls
 
 
@@ -83,7 +83,7 @@ def explained(
     if len(said) > _GROUPS_SHOWN:
         said[_GROUPS_SHOWN - 1 : -1] = [f"{len(said) - _GROUPS_SHOWN} more kinds of calls"]
     if reply.silent:
-        said.append(f"{describe_ranks(reply.silent)} did not say what it called")
+        said.append(f"{describe_ranks(reply.silent)} did not report a call")
     hint = ""
     if len({_without_shapes(one.called) for one in callings}) == 1:
         hint = "; init(check_shapes=False), on all ranks, lets the shapes differ"
@@ -103,3 +103,7 @@ def _text(called: pb.Called, most: pb.Called, fewest: pb.Called) -> str:
 
 def _without_shapes(called: pb.Called) -> tuple[str, ...]:
     return tuple(_SHAPE.sub("", text) for text in (called.text, *called.pieces))
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:_LONGEST_TEXT].decode(errors="ignore")
