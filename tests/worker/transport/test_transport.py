@@ -189,10 +189,18 @@ def test_too_many_open_files_are_no_way_to_the_switch(interface: str) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
-        with pytest.raises(SwitchUnreachableError, match="Too many open files"):
+        with pytest.raises(SwitchUnreachableError, match=r"Too many open files: .*fs\.file-max"):
             open_port(interface, 0)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_faults_that_do_not_read_are_told_before_a_port_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("P4REDUCE_FAULTS", "drop=often")
+    with pytest.raises(ConfigurationError, match="'often' is not a number"):
+        open_port(f"unix:{tmp_path}/nobody-listens.sock", 0)
 
 
 # -- Which transport -----------------------------------------------------------------------------

@@ -99,8 +99,8 @@ def open_port(
 
     Raises:
         SwitchUnreachableError: it cannot be opened.
-        ConfigurationError: `$P4REDUCE_LINK` or `$P4REDUCE_FAULTS` does not read as it has to, this
-            is no Linux and that no UDP port, or there is no machine code.
+        ConfigurationError: `$P4REDUCE_LINK` or `$P4REDUCE_FAULTS` does not read as it has to, there
+            is no machine code, or the port requires Linux and this is none.
     """
     kind, where = port_type(name)
     if kind.only_linux and sys.platform != "linux":
@@ -108,6 +108,8 @@ def open_port(
             f"interface {name!r} requires Linux; this is {sys.platform}: only UDP ports of the "
             "embedded switch (udp:switch:7001+{rank}) can be reached from here"
         )
+    faults = os.environ.get(FAULTS_ENVIRONMENT)
+    plan = FaultPlan.parse(faults, rank=rank) if faults else None  # before anything is open
     try:
         transport = kind.open(where, udp_port, environ)
     except NativeUnavailableError as error:
@@ -116,8 +118,7 @@ def open_port(
         if error.errno not in _SCARCE:
             raise
         raise SwitchUnreachableError(
-            f"{name}: {error.strerror}: `ulimit -n` shows this process's limit"
+            f"{name}: {error.strerror}: `ulimit -n` shows this process's limit, and "
+            "`sysctl fs.file-max` that of all"
         ) from None
-    if faults := os.environ.get(FAULTS_ENVIRONMENT):
-        transport = FaultyTransport(transport, FaultPlan.parse(faults, rank=rank))
-    return transport
+    return transport if plan is None else FaultyTransport(transport, plan)
