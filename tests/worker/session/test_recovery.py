@@ -15,6 +15,8 @@ import p4reduce
 import pytest
 from cables import Cables
 from fault_system import EMBEDDED, PATIENT_LEASE, FaultSystem, fault_system_with
+from p4reduce.session.engine import Engine
+from p4reduce.session.session import Session
 from worker_system import DEADLINE, at_once, outcome, wait_for
 
 T = TypeVar("T")
@@ -384,6 +386,44 @@ def test_a_ring_is_refused_where_not_all_have_one(broken: FaultSystem) -> None:
     assert isinstance(errors[0], p4reduce.ConfigurationError)
     assert "rank 1 without" in str(errors[0])
     errors[1].close()
+
+
+@EMBEDDED
+def test_an_interrupted_call_waits_for_the_engine_with_which_a_recovery_ends(
+    broken: FaultSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exception comes during a recovery, which ends before the session is broken."""
+    sessions: list[Session] = []
+    aborted: list[Engine] = []
+    submit, abort, error_of = Session.submit, Engine.abort, Session.broken
+
+    def submit_and_note(session: Session, *arguments: Any, **options: Any) -> None:
+        sessions.append(session)
+        submit(session, *arguments, **options)
+
+    def abort_and_note(engine: Engine, error: p4reduce.P4ReduceError, timeout: float) -> None:
+        aborted.append(engine)
+        abort(engine, error, timeout)
+
+    def broken_later(session: Session) -> p4reduce.P4ReduceError | None:
+        if threading.current_thread() is threading.main_thread() and session.is_recovering:
+            broken.start_switch()
+            wait_for(lambda: not session.is_recovering, "the recovery has ended")
+        return error_of.__get__(session)
+
+    monkeypatch.setattr(Session, "submit", submit_and_note)
+    monkeypatch.setattr(Engine, "abort", abort_and_note)
+    job = broken.new_job()
+    comms = at_once([lambda rank=rank: broken.init(rank, 2, job) for rank in range(2)])
+    at_once([comm.barrier for comm in comms])
+    session = next(one for one in sessions if one.rank == 0)
+    broken.kill_switch()
+    wait_for(lambda: session.is_recovering, "the loss is known")
+    monkeypatch.setattr(Session, "broken", property(broken_later))
+    session.on_interrupted(p4reduce.InterruptedCallError("an exception left a call"))
+    assert len(aborted) == 1
+    for comm in comms:
+        comm.close()
 
 
 @EMBEDDED

@@ -53,7 +53,7 @@ from p4reduce.wire.calls import class_slots
 
 log = logging.getLogger(__name__)
 
-_STOP_TIMEOUT = 5.0
+_STOP_TIMEOUT = 5.0  # seconds, for each thread
 _CLOSE_TIMEOUT = 15.0  # seconds; all that leaving waits for, together
 _LINGER_TIMEOUT = 2.0  # seconds that a rank stays for others that lack a result
 _LINGER_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
@@ -235,14 +235,13 @@ class Session:
         it or mistake another call for it. Returns when nothing reads the call's input any more.
         """
         self.unlock()
-        engine, recovery = self._engine, self._recovery
         if self._closing.is_set() or self.broken is not None:
             return
         self.fail(error)
+        engine, recovery = self._engine, self._recovery  # from now on these stay
         if recovery is None:
             engine.abort(error, _STOP_TIMEOUT)
         else:
-            recovery.wake()
             recovery.join(_STOP_TIMEOUT)
         self._heartbeat.leave_soon()
 
@@ -407,7 +406,7 @@ class Session:
         """Wait until all ranks have the results that this one has, for a bounded time.
 
         If the switch were lost before that, the others would need this rank to get them again. It
-        waits for two seconds at most, because a rank that lacks a result then hangs. During a
+        waits for two seconds at most: a rank that lacks a result for longer hangs. During a
         recovery it waits as long as that may take.
         """
         if not self.settings.recover:
