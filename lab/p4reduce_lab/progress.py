@@ -86,11 +86,7 @@ class LongWork:
                 SpinnerColumn(),
                 BarColumn(bar_width=20),
                 _ProgressRate(self),
-                TextColumn(
-                    "{task.description}",
-                    markup=False,
-                    table_column=Column(no_wrap=True, overflow="ellipsis"),
-                ),
+                _description(),
                 console=self._console,
                 transient=True,
             )
@@ -160,19 +156,23 @@ def waiting(what: str, console: Console | None = None) -> Iterator[None]:
     """
     console = console or Console(stderr=True, highlight=False)
     began = time.monotonic()
+
+    def tell(text: str) -> None:
+        console.print(f"{what}{text}", markup=False, soft_wrap=True)
+
     try:
         if console.is_terminal:
-            columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+            columns = SpinnerColumn(), _description(), TimeElapsedColumn()
             with Progress(*columns, console=console, transient=True) as shown:
                 shown.add_task(what, total=None)
                 yield
         else:
-            console.print(f"{what} ...", markup=False, soft_wrap=True)
+            tell(" ...")
             yield
     except BaseException:
-        console.print(f"{what}: ended after {duration(time.monotonic() - began)}", markup=False)
+        tell(f": ended after {duration(time.monotonic() - began)}")
         raise
-    console.print(f"{what}: {duration(time.monotonic() - began)}", markup=False, soft_wrap=True)
+    tell(f": {duration(time.monotonic() - began)}")
 
 
 class _ProgressRate(ProgressColumn):
@@ -184,3 +184,9 @@ class _ProgressRate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text(self._of.speed())
+
+
+def _description() -> TextColumn:
+    """The text beside a bar: in one line, and brackets are no markup."""
+    column = Column(no_wrap=True, overflow="ellipsis")
+    return TextColumn("{task.description}", markup=False, table_column=column)

@@ -111,13 +111,15 @@ def test_rates_have_a_unit_in_which_they_can_be_read() -> None:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_wait_tells_how_long_it_was(terminal: bool) -> None:
-    shown = console(terminal=terminal)
-    with waiting("p4c compiles main.p4", shown):
+    """In one line, however long; what is in brackets is no markup."""
+    shown, what = console(terminal=terminal), f"p4c compiles [{'x' * 120}].p4"
+    with waiting(what, shown):
         pass
-    assert re.search(r"p4c compiles main.p4: \d+ s", written(shown))
-    with pytest.raises(KeyboardInterrupt), waiting("p4c compiles main.p4", shown):
+    assert re.search(rf"{re.escape(what)}: \d+ s", written(shown))
+    with pytest.raises(KeyboardInterrupt), waiting(what, shown):
         raise KeyboardInterrupt
-    assert "p4c compiles main.p4: ended after" in written(shown)
+    assert f"{what}: ended after" in written(shown)
+    assert all(one.startswith("[x") for one in written(shown).split("compiles ")[1:])
 
 
 # -- On a terminal ----------------------------------------------------------------------------
