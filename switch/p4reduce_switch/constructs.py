@@ -28,7 +28,7 @@ class Construct:
 
 
 def constructs() -> tuple[Construct, ...]:
-    """Return every construct that p4c 1.2.5 can write, and BMv2's simple_switch reads."""
+    """Return every construct that p4c 1.2.5 can write, or BMv2's simple_switch reads."""
     return tuple(
         Construct(
             row["section"],

@@ -11,8 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *ROOT.glob("*.md"),
-    ROOT / "examples" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *(
+        page
+        for folder in ("docs", "examples", "exercises", "packaging")
+        for page in sorted((ROOT / folder).rglob("*.md"))
+    ),
 ]
 FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2[ \t]*$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -11,7 +11,7 @@
         )
 
 `context` has `network`, `served` LightGBM's collective functions, `packed` the sums of histograms
-of integers. `signals` lets handlers wait while a callback runs. Imports the collectives.
+of integers. `signals` lets handlers of signals wait while a callback runs. Imports the collectives.
 """
 
 from p4reduce.lightgbm.context import network

@@ -11,7 +11,8 @@ enum {
     MOST_WORDS = 14, /* more save too little */
     PERIOD = 4096,   /* frames */
 };
-static const uint64_t first_pause_ns = 50000000, longest_pause_ns = 10000000000u;
+/* The pause is doubled each time, so the longest one is the first one 256 times. */
+static const uint64_t first_pause_ns = 50000000, longest_pause_ns = 12800000000u;
 
 _Static_assert(PAD == P4R_ROW_PAD, "a row has room for what aligns a header");
 
