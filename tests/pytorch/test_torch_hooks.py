@@ -34,7 +34,6 @@ COARSE = (
     "cat_hook",
     "PowerSGD",
     "int4_hook",
-    "majority_hook",
     "onebit_hook",
 )
 

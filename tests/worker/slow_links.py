@@ -54,7 +54,7 @@ class SlowLinks(OneProcess):
     """A job whose ranks reach the switch by links.
 
     Args:
-        world_size, slots, rng, urgent: see `OneProcess`.
+        world_size, slots, rng, and urgent at the end: see `OneProcess`.
         up, down: make the links of a rank.
         pause: seconds, on average, for which a rank does not look at what comes (exponentially
             distributed).

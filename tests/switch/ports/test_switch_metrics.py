@@ -109,7 +109,7 @@ def test_logs_are_json(switch: Any) -> None:
         assert json.loads(line).keys() >= {"time", "level", "logger", "message"}
 
 
-def test_a_port_that_is_taken(tmp_path: Path) -> None:
+def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         command = [sys.executable, "-m", "p4reduce_switch", "--grpc-addr", "127.0.0.1:0"]

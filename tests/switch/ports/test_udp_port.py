@@ -178,7 +178,7 @@ def test_a_worker_that_answers_keeps_its_port(
     questions = 0
 
     def answers() -> bool:
-        """An answer shows by the next question coming all the same."""
+        """Answer each question. That the answers count shows in that more questions come."""
         nonlocal questions
         try:
             questions += same.recv(PING_BYTES, socket.MSG_PEEK)[8] == PING
@@ -290,7 +290,6 @@ def test_a_connect_that_comes_again_after_the_goodbye_lets_nobody_in(
     worker.close()
     eventually(lambda: not switch.ports[1].is_up, "the port is free", SECONDS)
     ghost = bound_socket(switch, where)
-    ghost.setblocking(True)
     ghost.settimeout(SECONDS)
     for connect in connects:
         ghost.send(connect)
@@ -333,7 +332,6 @@ def test_nobody_is_followed_who_does_not_receive_there(open_switch: Open) -> Non
     entered = enter(sock, b"", time.monotonic() + SECONDS)
     worker, two = DatagramLink(sock, entered), worker_at(switch, 2)
     elsewhere = bound_socket(switch, ("127.0.0.1", 0))
-    elsewhere.setblocking(True)
     elsewhere.settimeout(SECONDS)
     for answer in (b"", bytes(8), b"\xff" * 8):
         forged = entered.token + bytes(4) + len(FRAME).to_bytes(2, "little") + FRAME

@@ -36,7 +36,7 @@ KILLED = 2
 
 RANK = """
 import sys, numpy as np, p4reduce
-controller, job, rank, size, interface, elements, *options = sys.argv[1:]
+controller, job, rank, size, interface, elements = sys.argv[1:]
 comm = p4reduce.init(int(rank), int(size), controller, job, interface=interface, timeout=60)
 print("joined", flush=True)
 array = np.full(int(elements), int(rank) + 1, np.int32)

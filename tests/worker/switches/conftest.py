@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Switches for all tests of this folder; a test that breaks one asks for `breakable`."""
+"""Switches for all tests of this folder. What a test has broken is repaired for the next one."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from pathlib import Path
@@ -109,6 +110,7 @@ def test_each_switch_counts_its_share(switches: SeveralSwitches) -> None:
     switches.run(2, work, slots=10, switches=[0, 1])
     now = [system.count("round-completed") for system in switches.systems]
     rounds = [after - earlier for after, earlier in zip(now, before, strict=True)]
+    # Each of the 10 stripes is opened by a round of its own; one round is the barrier.
     assert rounds[:2] == [100 + 10 + 1, 100 + 10]
     assert not any(rounds[2:])
 
@@ -117,14 +119,9 @@ def test_shares_follow_what_the_ranks_measure_together(
     switches: SeveralSwitches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranks that find different rates cut alike, and not before all know of it."""
-    rates = iter([30.0, 10.0] * 1000)
-    lock = threading.Lock()
+    rates = itertools.cycle([5000.0, 500.0, 1000.0, 1500.0])  # of one rank, and of the other
+    monkeypatch.setattr(SwitchRate, "take", lambda rate: next(rates))
 
-    def take(rate: SwitchRate) -> float:
-        with lock:
-            return next(rates) * 100
-
-    monkeypatch.setattr(SwitchRate, "take", take)
     deal, order = Dealer.deal, threading.Lock()
 
     def deal_alone(self: Dealer, calls: Any) -> Any:
