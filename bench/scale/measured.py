@@ -16,6 +16,7 @@ measured one, less 1, and `call` is software in the model's time.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -64,14 +65,16 @@ def reduce_all() -> list[list[float]]:
     cases = (ONE_BLOCK, *CASES)
     with p4reduce.init(slots=SLOTS, timeout=TIMEOUT) as comm:
         comm.allreduce(gradient(cases[0], comm.rank, 0))  # timers learn how long round trips are
-        repetition = iter(np.repeat(np.arange(REPETITIONS), len(cases)).tolist())
 
-        def reduce_one(tensor: PlannedTensor) -> float:
-            mine = gradient(tensor, comm.rank, next(repetition))
+        def reduce_one(tensor: PlannedTensor, repetitions: Iterator[int]) -> float:
+            mine = gradient(tensor, comm.rank, next(repetitions))
             precision = None if tensor.precision == "int32" else tensor.precision
             return timed(partial(comm.allreduce, mine, precision=precision), comm.barrier)
 
-        ways = {str(number): partial(reduce_one, tensor) for number, tensor in enumerate(cases)}
+        ways = {
+            str(number): partial(reduce_one, tensor, itertools.count())
+            for number, tensor in enumerate(cases)
+        }
         return list(in_turns(ways, REPETITIONS).values())
 
 

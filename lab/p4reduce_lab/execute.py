@@ -57,8 +57,7 @@ def execute(
     system: LabChoice | Mapping[str, str],
     first_port: int | None = None,
 ) -> int:
-    """Run ``command`` for each rank and return the exit code: 0, or that of the first failed
-    process.
+    """Run ``command`` for each rank; return 0, or the exit code of the first one that failed.
 
     Args:
         command: The program with its arguments.
@@ -165,8 +164,8 @@ def _wait(ranks: Processes, system: System | None) -> ChildProcess | None:
         time.sleep(POLL)
 
 
-def _prefix(rank: int, workers: int) -> bytes:
-    text = f"[{rank:>{len(str(workers - 1))}}] "
+def _prefix(rank: int, ranks: int) -> bytes:
+    text = f"[{rank:>{len(str(ranks - 1))}}] "
     if sys.stdout.isatty():
         text = f"\x1b[{COLOURS[rank % len(COLOURS)]}m{text}\x1b[0m"
     return text.encode()
@@ -178,7 +177,7 @@ class _PrefixedOutput:
     def __init__(self, pipe: IO[bytes], prefix: bytes) -> None:
         self._pipe = pipe
         self._prefix = prefix
-        # Nobody reads what the process writes then. It hears so, and does not wait for ever.
+        # If copying fails, the pipe is closed, so that the process hears of it and does not wait.
         self._thread = new_thread(self._copy, "output", lambda _: pipe.close())
         self._thread.start()
 

@@ -87,14 +87,14 @@ def control_steps(scenario: Scenario) -> Control:
 def installation(
     scenario: Scenario, life: int, switches: Sequence[int] | None = None
 ) -> list[ControlStep]:
-    """The steps that put a life of the job on switches, or on all."""
+    """The steps that put a life of the job on these switches; None: on all."""
     by_switch = stages(scenario, life)
     steps = []
     for switch in reversed(range(len(by_switch)) if switches is None else switches):
         *others, admissions = by_switch[switch]
-        said = Wiring(scenario).names[switch]
+        name = Wiring(scenario).names[switch]
         steps += [
-            ControlStep(f"{said}: inserts {_said(stage)}", insert=stage, switch=switch)
+            ControlStep(f"{name}: inserts {_said(stage)}", insert=stage, switch=switch)
             for stage in (*filter(None, others), *((entity,) for entity in admissions))
         ]
     return steps
@@ -103,14 +103,14 @@ def installation(
 def removal(
     scenario: Scenario, life: int, switches: Sequence[int] | None = None
 ) -> list[ControlStep]:
-    """The steps that take a life of the job off switches, or off all."""
+    """The steps that take a life of the job off these switches; None: off all."""
     by_switch = stages(scenario, life)
     steps = []
     for switch in range(len(by_switch)) if switches is None else switches:
         *others, admissions = by_switch[switch]
-        said = Wiring(scenario).names[switch]
+        name = Wiring(scenario).names[switch]
         steps += [
-            ControlStep(f"{said}: removes {_said(stage)}", delete=stage, switch=switch)
+            ControlStep(f"{name}: removes {_said(stage)}", delete=stage, switch=switch)
             for stage in (*((entity,) for entity in admissions), *filter(None, reversed(others)))
         ]
     return steps

@@ -64,23 +64,20 @@ def cat(
     Raises:
         ValueError: on all ranks, if one has bad data or settings, or if the model diverges.
     """
-    unknown = first_of(
+    trouble = first_of(
+        positive("rate", rate),
+        at_least("steps", steps, 1),
         positive("bandwidth", bandwidth),
         "" if round_trip == 0 else positive("round_trip", round_trip),
         "" if "/" not in compression else f"compression={compression!r}: without narrow lanes",
     )
     compressor = None
-    if not unknown:
+    if not trouble:
         try:
             link = SwitchLink(comm.size, bandwidth, round_trip)
             compressor = compressor_by_name(compression, comm.size, link, seed=seed)
         except ValueError as error:
-            unknown = str(error)
-    trouble = first_of(
-        positive("rate", rate),
-        at_least("steps", steps, 1),
-        unknown,
-    )
+            trouble = str(error)
     settings = {"rate": rate, "steps": steps, "bandwidth": bandwidth, "round_trip": round_trip}
     same = {"checksum of compression": checksum(compression)}
     comm = CountedComm(comm)

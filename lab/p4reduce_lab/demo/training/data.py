@@ -27,24 +27,13 @@ class Digits:
 
     def save(self, path: Path) -> None:
         """Write the split to an .npz file, so that workers need not import scikit-learn."""
-        np.savez(
-            path,
-            train_images=self.train_images,
-            train_labels=self.train_labels,
-            test_images=self.test_images,
-            test_labels=self.test_labels,
-        )
+        np.savez(path, **vars(self))
 
     @classmethod
     def load(cls, path: Path) -> Digits:
         """Read what :meth:`save` wrote."""
         with np.load(path) as arrays:
-            return cls(
-                arrays["train_images"],
-                arrays["train_labels"],
-                arrays["test_images"],
-                arrays["test_labels"],
-            )
+            return cls(**arrays)
 
 
 def load_digits(seed: int) -> Digits:
@@ -58,9 +47,11 @@ def load_digits(seed: int) -> Digits:
 
 
 def _rows() -> npt.NDArray[np.float64]:
-    """An image a row, float64 (samples, 65): 64 pixels in 0…16 and the label, as scikit-learn has
-    them on disk. Its own loader is only the way where it keeps them elsewhere: to import it takes
-    longer than the demo trains."""
+    """Return an image a row, float64 (samples, 65): 64 pixels in 0…16, and the label.
+
+    So scikit-learn has them on disk. Its own loader is used only where that file is elsewhere, as
+    importing it takes longer than the demo trains.
+    """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
