@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import p4reduce
 import pytest
 from p4reduce.control import control_pb2 as pb
 from p4reduce.session import disputes
+from p4reduce.tensors import plans
+from p4reduce.tensors.stream import Collective
 from p4reduce_controller.jobs import comparing
-from worker_system import System, outcome
+from worker_system import DEADLINE, System, outcome
 
 TALL = np.ones((20, 10), np.float32)
 WIDE = np.ones((10, 20), np.float32)
@@ -202,6 +205,24 @@ def test_a_piece_is_told_among_many_whose_names_are_not_ascii(system: System) ->
     for error in system.run(2, work):
         assert "rank 1 called" in str(error)
         assert f"with {names[3]!r} of 200 float32, shape (10, 20)" in str(error)
+
+
+def test_a_call_is_reported_alike_whatever_else_a_rank_has_under_way() -> None:
+    """Calls with many pieces: all of them together are too much for a request."""
+    pieces = tuple((f"the weights of layer {number}", 1) for number in range(500))
+
+    def collective(sequence: int) -> Collective:
+        array = np.ones(500, np.float32)
+        plan = plans.allreduce(array, p4reduce.SUM, None, np.empty_like(array), world_size=2)
+        call = replace(plan.call, pieces=pieces)
+        places = {"sequence": sequence, "slots": 8, "timeout": DEADLINE}
+        return Collective(call, plan.source, plan.target, **places)
+
+    calls = [collective(sequence) for sequence in range(3)]
+    more, fewer = disputes.reported(calls), disputes.reported(calls[1:])
+    assert more[-1].sequence == 2
+    assert len(more[-1].pieces) == 500
+    assert [one for one in more if one.sequence >= fewer[0].sequence] == fewer
 
 
 def test_a_rank_that_says_nothing_is_named(system: System, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 
 from p4reduce_common.threads import new_thread
 
@@ -46,21 +47,25 @@ def explain(
 
 
 def reported(collectives: Sequence[Collective]) -> list[pb.Called]:
-    """Return the report of collectives for the controller, in order."""
+    """Return the report of the latest collectives for the controller, in order.
+
+    Those before them are left out. Each is cut as on all ranks, whatever else a rank reports:
+    equal calls would look different otherwise.
+    """
     left = _MOST_BYTES
-    calls = []
-    for one in collectives[-_MOST_CALLS:]:
+    calls: list[pb.Called] = []
+    for one in reversed(collectives[-_MOST_CALLS:]):
         text = one.call.describe(one.number, fully=True)
         if one.format is not Format.INT32:
             text += f" as {one.format.name.lower()}"
-        pieces = []
-        for piece in map(_cut, one.call.describe_pieces()):
-            left -= len(piece.encode())
-            if left < 0:
-                break
-            pieces.append(piece)
-        calls.append(pb.Called(sequence=one.sequence, text=_cut(text), pieces=pieces))
-    return calls
+        pieces = [_cut(piece) for piece in one.call.describe_pieces()]
+        ends = list(accumulate(len(piece.encode()) for piece in pieces))
+        fitting = bisect(ends, _MOST_BYTES)
+        left -= ends[fitting - 1] if fitting else 0
+        if left < 0:
+            break
+        calls.append(pb.Called(sequence=one.sequence, text=_cut(text), pieces=pieces[:fitting]))
+    return calls[::-1]
 
 
 def explained(
