@@ -85,6 +85,7 @@ def test_the_variable_wins(monkeypatch: pytest.MonkeyPatch) -> None:
         ("0.0.0.0", r"P4REDUCE_HOST=0\.0\.0\.0 is not an address of this host"),
         ("::", "P4REDUCE_HOST=:: is not an address of this host"),
         ("224.0.0.1", r"P4REDUCE_HOST=224\.0\.0\.1 is not an address of this host"),
+        ("255.255.255.255", r"P4REDUCE_HOST=255\.255\.255\.255 is not an address of this host"),
         ("pc1", "P4REDUCE_HOST='pc1' is not an IP address"),
     ],
 )

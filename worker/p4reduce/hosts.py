@@ -99,6 +99,7 @@ def given_address() -> str:
         if not (address.is_unspecified or address.is_multicast):  # a socket may be bound to them
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.bind((given, 0))
+                probe.connect((given, _ANY_PORT))  # refused for a broadcast address
             return str(address)
     except OSError as error:
         why = error.strerror or str(error)
