@@ -78,7 +78,7 @@ class LongWork:
         self._clock = clock
         self._done = 0
         self._work_done = 0.0
-        self._said = 0.0
+        self._said = 0  # of the plain lines
         self._began = clock()
         self._bar: Progress | None = None
         if self._console.is_terminal:
@@ -105,8 +105,9 @@ class LongWork:
             self._bar.update(self._task, completed=self._work_done)
             return
         share = self._work_done / self._work if self._work else 1.0
-        if share - self._said >= 1 / PLAIN_LINES or done == self._total:
-            self._said = share
+        line = int(share * PLAIN_LINES + 1e-9)  # 0.3 of the work may be a little less
+        if line > self._said or done == self._total:
+            self._said = line
             self._print(self.speed())
 
     def advance(self, work: float = 1.0) -> None:

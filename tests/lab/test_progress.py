@@ -48,15 +48,17 @@ def written(shown: Console) -> str:
 # -- Lines ------------------------------------------------------------------------------------
 
 
-def test_lines_have_the_rate_and_the_time_left() -> None:
+@pytest.mark.parametrize("total", [10, 30, 70, 100])
+def test_lines_have_the_rate_and_the_time_left(total: int) -> None:
+    """A line for each tenth of the work."""
     shown, clock = console(terminal=False), Clock()
-    with LongWork("steps", 100, console=shown, clock=clock) as work:
-        for step in range(1, 101):
+    with LongWork("steps", total, console=shown, clock=clock) as work:
+        for step in range(1, total + 1):
             clock.now = step * 0.5
             work.to(step)
     lines = written(shown).splitlines()
-    assert lines[0] == "10/100 steps, 2.0 steps/s, 45 s left"
-    assert lines[-1] == "100/100 steps, 2.0 steps/s, 50 s in all"
+    assert lines[0] == f"{total // 10}/{total} steps, 2.0 steps/s, {0.45 * total:.0f} s left"
+    assert lines[-1] == f"{total}/{total} steps, 2.0 steps/s, {0.5 * total:.0f} s in all"
     assert len(lines) == 10
 
 
