@@ -29,7 +29,7 @@ from p4reduce_lab.topology import LabTopology
 
 CAPTURES = Path("build/exec")  # where --pcap leaves them, with the logs
 _PORT = "{port}"  # in P4REDUCE_INTERFACE, for the number of a rank's port
-DRAIN = 2.0  # seconds for the rest of the output of processes that have ended
+DRAIN = 2.0  # seconds for the rest of the output of all processes, when they have ended
 COLOURS = (36, 33, 35, 32, 34, 31)  # of the prefixes: ANSI's cyan, yellow, magenta, …
 
 
@@ -113,8 +113,9 @@ def execute(
             failed = _wait(processes, started)
         finally:
             processes.end()
+            end = time.monotonic() + DRAIN
             for output in outputs:
-                output.finish()
+                output.finish(end)
     if failed is None:
         return 0
     code = failed.returncode or 0
@@ -187,6 +188,6 @@ class _PrefixedOutput:
             sys.stdout.buffer.write(self._prefix + whole)
             sys.stdout.buffer.flush()
 
-    def finish(self) -> None:
-        """Waits for the rest of the output."""
-        self._thread.join(DRAIN)
+    def finish(self, end: float) -> None:
+        """Waits for the rest of the output until a time of the monotonic clock."""
+        self._thread.join(max(end - time.monotonic(), 0.0))

@@ -7,11 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from launched import DEADLINE, ENVIRONMENT, LAB, ROOT, Launched
+from p4reduce_lab.execute import DRAIN, execute
 from p4reduce_lab.ports import ports_for
+from p4reduce_lab.topology import LabTopology
 
 # One rank raises; the other is ended by the launcher, in the middle of a call.
 FAILING = """
@@ -207,3 +210,29 @@ def test_up_leaves_several_switches_running(tmp_path: Path, options: list[str]) 
         assert done.returncode == 0, done.stdout + done.stderr
     up.process.send_signal(signal.SIGINT)
     assert up.wait() == 130
+
+
+def test_what_ranks_leave_running_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon keeps its rank's output open. There are `DRAIN` seconds for all ranks together."""
+    waits: list[float] = []
+    join = threading.Thread.join
+
+    def join_and_note(thread: threading.Thread, timeout: float | None = None) -> None:
+        if thread.name == "output":
+            waits.append(timeout or 0.0)
+        join(thread, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", join_and_note)
+    there = tmp_path / "there"
+    there.touch()
+    daemon = f"while [ -e {there} ]; do sleep 0.1; done"
+    running = {"P4REDUCE_CONTROLLER": "unix:/nowhere", "P4REDUCE_INTERFACE": "unix:/nowhere"}
+    try:
+        command = ["sh", "-c", f"setsid sh -c '{daemon}' &"]
+        assert execute(command, LabTopology.side_by_side(3), running) == 0
+    finally:
+        there.unlink()
+    assert len(waits) == 3
+    assert sum(waits) < 1.5 * DRAIN
