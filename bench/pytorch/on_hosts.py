@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.networks.home import INTERFACE, HomeNetwork
@@ -44,23 +44,30 @@ def run_on_hosts(
         # /tmp is each host's own.
         directory = stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp"))
         program = command(function, given, f"{directory}/rank{{rank}}.json")
-        runs = []
+        runs, outputs = [], []
         for host in range(len(network.names)):
+            # Files, as a pipe that nobody reads meanwhile would stop its ranks.
+            output = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
             run = subprocess.Popen(
                 network.torchrun(host, program, each=each),
                 env={**os.environ, **variables},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
+                stdout=output,
+                stderr=output,
             )
             stack.callback(run.wait)
             stack.callback(run.kill)
             runs.append(run)
+            outputs.append(output)
         try:
-            said = [run.communicate(timeout=max(end - time.monotonic(), 0.1)) for run in runs]
+            codes = [run.wait(max(end - time.monotonic(), 0.1)) for run in runs]
+            wrong = "failed" if any(codes) else ""
         except subprocess.TimeoutExpired:
-            raise LabError(f"ranks on {len(runs)} hosts took more than {timeout:.0f} s") from None
-        if any(run.returncode for run in runs):
-            errors = "".join(error[-2000:] for _, error in said)
-            raise LabError(f"ranks on {len(runs)} hosts failed:\n{errors}")
+            wrong = f"took more than {timeout:.0f} s"
+        if wrong:
+            raise LabError(f"ranks on {len(runs)} hosts {wrong}:\n{''.join(map(_end, outputs))}")
         return reports_in(Path(directory), each * len(runs))
+
+
+def _end(output: IO[str]) -> str:
+    output.seek(0)
+    return output.read()[-6000:]  # torchrun adds some 3,000 of its own
