@@ -46,7 +46,7 @@ class PortWarnings:
             return
         named = [f"port {port.description} ({counts[port.number]})" for port in more[:_NAMED]]
         if len(more) > _NAMED:
-            named.append(f"and {len(more) - _NAMED} more ports")
+            named.append(f"and {len(more) - _NAMED} more")
         log.warning(
             "frames to ports without a peer, or with their interface down, are dropped; so far: %s",
             ", ".join(named),

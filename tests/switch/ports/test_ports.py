@@ -237,7 +237,7 @@ def test_missing_peers_are_told_slowly(tmp_path: Path, caplog: pytest.LogCapture
     assert told(110.9) == ""  # one line per ten seconds for all ports
     text = told(111.0)
     assert text.count("are dropped; so far: port 1=") == 1
-    assert text.rstrip().endswith("(1), and 2 more ports")
+    assert text.rstrip().endswith("(1), and 2 more")
     assert told(500.0) == ""  # nothing new
     for port in ports:
         port.close()

@@ -85,7 +85,7 @@ def explained(
         f"{describe_ranks(one.ranks)} called {_text(one.called, most.called, callings[0].called)}"
         for one in callings
     ]
-    if len(said) > _GROUPS_SHOWN:
+    if len(said) > _GROUPS_SHOWN + 1:  # at least two are left out
         said[_GROUPS_SHOWN - 1 : -1] = [f"{len(said) - _GROUPS_SHOWN} more kinds of calls"]
     if reply.silent:
         said.append(f"{describe_ranks(reply.silent)} did not report a call")
