@@ -45,10 +45,10 @@ class Latch:
     def wait(self, timeout: float) -> bool:
         """Wait until it is set, at most that many seconds; return whether it is."""
         while not self._up and timeout > 0:
-            if self._gate.acquire(timeout=min(timeout, _SLICE)):
+            if not self._gate.acquire(timeout=min(timeout, _SLICE)):
+                timeout -= _SLICE
+            elif self._up:
                 self._open()  # for the next who waits
-                break
-            timeout -= _SLICE
         return self._up
 
     def _open(self) -> None:
