@@ -202,6 +202,7 @@ ROWS = np.ones((2, 3), np.float32)
         (ROWS, TypeError, "ndarray.*allreduce"),
         (SparseRows([0, 9], ROWS, (9, 3)), ValueError, r"indices\[1\] = 9.*9 rows"),
         (SparseRows([-1, 0], ROWS, (9, 3)), ValueError, r"indices\[0\] = -1"),
+        (SparseRows(np.uint64([0, 2**63]), ROWS, (9, 3)), ValueError, rf"indices\[1\] = {2**63}:"),
         (SparseRows([0.0, 1.0], ROWS, (9, 3)), TypeError, "float64"),
         (SparseRows([[0, 1]], ROWS, (9, 3)), TypeError, r"\(1, 2\)"),
         (SparseRows([0], ROWS, (9, 3)), ValueError, r"\(2, 3\).*1 indices"),

@@ -190,7 +190,7 @@ def elements_to_runs(array: SparseElements) -> Runs:
     if values.ndim != 1:
         raise ValueError(f"values have shape {values.shape}; ({len(indices)},) is needed")
     size = math.prod(shape)
-    _check_range(indices, size, "indices", "elements")
+    indices = _in_range(indices, size, "indices", "elements")
     indices, column = _in_order(indices, values[:, None])
     return Runs(indices, column, size)
 
@@ -203,7 +203,7 @@ def rows_to_runs(array: SparseRows) -> Runs:
         raise ValueError(
             f"values have shape {values.shape}; {(len(indices), *shape[1:])} fits shape={shape}"
         )
-    _check_range(indices, shape[0], "indices", "rows")
+    indices = _in_range(indices, shape[0], "indices", "rows")
     width = math.prod(shape[1:])
     flat = values.reshape(len(indices), width)
     indices, flat = _in_order(indices, flat)
@@ -219,7 +219,7 @@ def blocks_to_runs(array: SparseBlocks) -> Runs:
         raise ValueError(f"blocks have shape {blocks.shape}; (k, elements of a block) is needed")
     size = _elements(array.size)
     width = blocks.shape[1]
-    _check_range(numbers, -(-size // width), "numbers", f"blocks of {width} elements")
+    numbers = _in_range(numbers, -(-size // width), "numbers", f"blocks of {width} elements")
     falling = np.flatnonzero(np.diff(numbers) <= 0)
     if len(falling):
         at = int(falling[0]) + 1
@@ -280,9 +280,7 @@ def _scipy_of(places: Indices, values: Array, like: Any) -> Any:
     return kind((values, where), shape=like.shape).asformat(like.format)
 
 
-def _checked(
-    numbers: Array, values: Array, of_numbers: str, of_values: str
-) -> tuple[Indices, Array]:
+def _checked(numbers: Array, values: Array, of_numbers: str, of_values: str) -> tuple[Array, Array]:
     check_unmasked(of_numbers, numbers)
     check_unmasked(of_values, values)
     which, contents = converted(of_numbers, numbers), converted(of_values, values)
@@ -296,14 +294,15 @@ def _checked(
         raise ValueError(
             f"{of_values} have shape {contents.shape}; there are {len(which)} {of_numbers}"
         )
-    return which.astype(np.int64), contents
+    return which, contents
 
 
-def _check_range(numbers: Indices, limit: int, of_numbers: str, what: str) -> None:
+def _in_range(numbers: Array, limit: int, of_numbers: str, what: str) -> Indices:
     outside = np.flatnonzero((numbers < 0) | (numbers >= limit))
     if len(outside):
         at = int(outside[0])
         raise ValueError(f"{of_numbers}[{at}] = {numbers[at]}: there are {limit:,} {what}")
+    return numbers.astype(np.int64)
 
 
 def _in_order(numbers: Indices, rows: Array) -> tuple[Indices, Array]:
