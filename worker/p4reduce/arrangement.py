@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts of a job run a switch: decided here alone, for all that start a network.
+"""Which hosts of a job run a switch, and its name: decided here, for all that start a network.
 
 On one host its ranks share one switch, by shared memory. On several hosts each runs a switch, which
 sums its share of the blocks: no host's link carries more than with a ring, and no host is spare.
@@ -21,6 +21,7 @@ MOST_SWITCHES = 16
 """Side by side, of one job."""
 MOST_RANKS = 64
 """Of one switch."""
+_NAME = 30  # characters of a switch's name, of 40
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,20 @@ def hosts_with_switches(hosts: Sequence[Host], wanted: str = "") -> tuple[int, .
     if len(numbers) > 1 and ranks > MOST_RANKS:
         raise ConfigurationError(_refused(wanted, f"{ranks} ranks", f"{MOST_RANKS} at most"))
     return tuple(sorted(numbers))
+
+
+def switch_names(hosts: Sequence[Host], chosen: Sequence[int]) -> list[str]:
+    """Return each host's switch's name, for people and the controller; "" where there is none."""
+    names = list[str]()
+    for number, host in enumerate(hosts):
+        name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in host.name)
+        name = name.lstrip("-_")[:_NAME] or "host"
+        if [one.name for one in hosts].count(host.name) > 1:
+            name = f"{name}-{number + 1}"
+        while name in names:
+            name = f"{name}-{number + 1}"
+        names.append(name)
+    return [name if number in chosen else "" for number, name in enumerate(names)]
 
 
 def _is(host: Host, text: str) -> bool:

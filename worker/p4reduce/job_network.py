@@ -23,7 +23,7 @@ from typing import Any
 from p4reduce_common.threads import new_thread
 
 from p4reduce import variables
-from p4reduce.arrangement import FIRST, SWITCHES, Host, hosts_with_switches
+from p4reduce.arrangement import FIRST, SWITCHES, Host, hosts_with_switches, switch_names
 from p4reduce.errors import ConfigurationError, LaunchError
 from p4reduce.hosts import (
     address_towards,
@@ -41,7 +41,6 @@ from p4reduce.reach import check_p4runtime, check_ways
 from p4reduce.session.session import fail_all
 
 _LOOPBACK = "127.0.0.1"
-_NAME = 30  # characters of a switch's name, of 40
 
 _held: dict[str, JobNetwork] = {}
 
@@ -231,19 +230,21 @@ class _Beginning:
             own.close()
 
     def _run(self, towards: Sequence[str], lease: float) -> Started | None:
-        places = self._all(lambda: _place(towards, lease))
+        held = dict(_held)
+        places = self._all(lambda: _place(towards, lease, held))
         if _all_alike(places, "named", f"{variables.CONTROLLER} or {variables.INTERFACE}"):
             return None
         own_key = _all_alike(places, "key", variables.UDP_KEY_FILE)
         own_tls = _all_alike(places, "tls", variables.TLS[0])
         if both := set.intersection(*(set(place["held"]) for place in places)):
-            shared = min(both)
-            beside = [rank for rank, place in enumerate(places) if place["held"][shared]]
-            return Started(_held[shared].share(), _held[shared].of_group(beside))
+            shared = held[min(both)]
+            self._all(shared.check)  # it may have ended while ranks waited for each other
+            beside = [n for n, place in enumerate(places) if place["held"][shared.identity]]
+            return Started(shared.share(), shared.of_group(beside))
         hosts = _hosts(places)
-        own = next(n for n, host in enumerate(hosts) if self._rank in host.ranks)
+        here = next(n for n, host in enumerate(hosts) if self._rank in host.ranks)
         if len(hosts) > 1:
-            hosts = self._addressed(hosts, own, places)
+            hosts = self._addressed(hosts, here, places)
         given = {place["switches"] for place in places if place["switches"]}
         if len(given) > 1:
             raise ConfigurationError(f"{SWITCHES} differs among ranks: {', '.join(sorted(given))}")
@@ -252,10 +253,10 @@ class _Beginning:
             wanted = FIRST  # no other host needs its address, so it may have none
         chosen = hosts_with_switches(hosts, wanted)
         if chosen == (0,):
-            network = self._on_one(hosts, own, places[0]["lease"])
+            network = self._on_one(hosts, here, places[0]["lease"])
         else:
             network = self._on_several(
-                hosts, own, chosen, places[0]["lease"], own_key=own_key, own_tls=own_tls
+                hosts, here, chosen, places[0]["lease"], own_key=own_key, own_tls=own_tls
             )
         return Started(network, network.of_group(hosts[0].ranks))
 
@@ -269,8 +270,8 @@ class _Beginning:
         answer: dict[str, Any] = self._own.answer()[what]
         return answer
 
-    def _on_one(self, hosts: Sequence[Host], own: int, lease: float) -> JobNetwork:
-        """All switches are on rank 0's host."""
+    def _on_one(self, hosts: Sequence[Host], here: int, lease: float) -> JobNetwork:
+        """All switches are on rank 0's host. `here` is the number of this rank's."""
         rank, starts = self._rank, self._rank == 0
         settings: dict[str, Any] = {"ranks": self._size, "lease": lease}
         settings |= {"host": hosts[0].address} if len(hosts) > 1 else {"unix": True}
@@ -279,13 +280,13 @@ class _Beginning:
         ready = self._all(lambda: self._ask(request, "ready") if starts else {})[0]
         given = dict(ready["variables"])
         given[variables.INTERFACE] = given[variables.INTERFACE].format(rank=rank, port=rank + 1)
-        lifeline = "" if own else ready["lifeline"]
-        return self._joined(hosts, own, starts, given, ready["text"], lifeline)
+        lifeline = "" if here else ready["lifeline"]
+        return self._joined(hosts, here, starts, given, ready["text"], lifeline)
 
     def _on_several(
         self,
         hosts: Sequence[Host],
-        own: int,
+        here: int,
         chosen: Sequence[int],
         lease: float,
         *,
@@ -293,13 +294,14 @@ class _Beginning:
         own_tls: bool,
     ) -> JobNetwork:
         """Several hosts run a switch each, or one that is not rank 0's."""
-        starts = self._rank == hosts[own].ranks[0] and (own == 0 or own in chosen)
+        starts = self._rank == hosts[here].ranks[0] and (here == 0 or here in chosen)
+        names = switch_names(hosts, chosen)
         share = {
             "ranks": self._size,
-            "here": hosts[own].ranks,
-            "host": own,
+            "here": hosts[here].ranks,
+            "host": here,
             "addresses": [host.address for host in hosts],
-            "switches": _switch_names(hosts, chosen),
+            "switches": names,
             "lease": lease,
             "ports": os.environ.get(PORTS, ""),
             "own_key": own_key,
@@ -308,11 +310,10 @@ class _Beginning:
         offers = self._all(lambda: self._ask({"share": share}, "offer") if starts else {})
         of_hosts = [offers[host.ranks[0]] for host in hosts]
         request = {"offers": of_hosts}
-        names = _switch_names(hosts, chosen)
 
         def check() -> None:
             """Find a closed port before the controller gives up on its switch."""
-            if own == 0:
+            if here == 0:
                 listening = zip(names[1:], of_hosts[1:], strict=True)
                 elsewhere = {name: one["p4runtime"] for name, one in listening if name}
                 check_p4runtime(elsewhere, hosts[0].address)
@@ -329,13 +330,13 @@ class _Beginning:
             **ready["variables"],
             variables.INTERFACE: ",".join(ways),
         }
-        lifeline = of_hosts[own].get("lifeline", "")
-        return self._joined(hosts, own, starts, given, ready["text"], lifeline)
+        lifeline = of_hosts[here].get("lifeline", "")
+        return self._joined(hosts, here, starts, given, ready["text"], lifeline)
 
     def _joined(
         self,
         hosts: Sequence[Host],
-        own: int,
+        here: int,
         starts: bool,
         given: Mapping[str, str],
         text: str,
@@ -348,7 +349,7 @@ class _Beginning:
             if not starts and lifeline:
                 connection = _connected(lifeline)
             if len(hosts) > 1:
-                check_ways(given, hosts[own].address)
+                check_ways(given, hosts[here].address)
             return secrets.token_hex(8)
 
         try:
@@ -358,20 +359,20 @@ class _Beginning:
                 connection.close()
             raise
         process = self._own if starts else None
-        address = hosts[own].address if len(hosts) > 1 else ""
-        return JobNetwork(name, given, address, text, own == 0, process, connection)
+        address = hosts[here].address if len(hosts) > 1 else ""
+        return JobNetwork(name, given, address, text, here == 0, process, connection)
 
     def _addressed(
-        self, hosts: Sequence[Host], own: int, places: Sequence[Mapping[str, Any]]
+        self, hosts: Sequence[Host], here: int, places: Sequence[Mapping[str, Any]]
     ) -> list[Host]:
         """Return the hosts, all with an address that the others can reach."""
         if all(host.address for host in hosts):
             return list(hosts)
-        others = [places[host.ranks[0]]["here"] for host in hosts if host is not hosts[own]]
+        others = [places[host.ranks[0]]["here"] for host in hosts if host is not hosts[here]]
 
         def find() -> str:
             # Containers that share a network, but no files, reach each other by loopback.
-            return hosts[own].address or address_towards(others, this_host()) or _LOOPBACK
+            return hosts[here].address or address_towards(others, this_host()) or _LOOPBACK
 
         addresses = self._all(find)
         return [Host(host.name, host.ranks, addresses[host.ranks[0]]) for host in hosts]
@@ -380,7 +381,7 @@ class _Beginning:
         return agreed(self._rank, self._exchange, work)
 
 
-def _place(towards: Sequence[str], lease: float) -> dict[str, Any]:
+def _place(towards: Sequence[str], lease: float, held: Mapping[str, JobNetwork]) -> dict[str, Any]:
     """Return what the other ranks need to know of this one."""
     return {
         "host": _shared(),
@@ -392,7 +393,7 @@ def _place(towards: Sequence[str], lease: float) -> dict[str, Any]:
         "tls": bool(os.environ.get(variables.TLS[0])),
         "switches": os.environ.get(SWITCHES, ""),
         "lease": lease or lease_of_environment(),
-        "held": {name: network.beside for name, network in _held.items()},
+        "held": {name: network.beside for name, network in held.items()},
     }
 
 
@@ -444,18 +445,6 @@ def _hosts(places: Sequence[Mapping[str, Any]]) -> list[Host]:
         Host(places[own[0]]["name"], tuple(own), places[own[0]]["address"])
         for own in ranks.values()
     ]
-
-
-def _switch_names(hosts: Sequence[Host], chosen: Sequence[int]) -> list[str]:
-    """Return each host's switch's name, for people and the controller; "" where there is none."""
-    names = list[str]()
-    for number, host in enumerate(hosts):
-        name = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in host.name)
-        name = name.lstrip("-_")[:_NAME] or "host"
-        if name in names or [one.name for one in hosts].count(host.name) > 1:
-            name = f"{name}-{number + 1}"
-        names.append(name)
-    return [name if number in chosen else "" for number, name in enumerate(names)]
 
 
 def _connected(path: str) -> socket.socket:

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+
 import pytest
-from p4reduce import ConfigurationError
-from p4reduce.arrangement import MOST_SWITCHES, SWITCHES, Host, hosts_with_switches
+from p4reduce import ConfigurationError, LaunchError
+from p4reduce.arrangement import MOST_SWITCHES, SWITCHES, Host, hosts_with_switches, switch_names
 from p4reduce.hosts import addresses_in, this_host
 from p4reduce.job_network import begin
 from p4reduce.variables import CONTROLLER, INTERFACE
+from worker_system import wait_for
 
 
 def hosts(number: int, ranks: int = 1) -> list[Host]:
@@ -57,6 +63,45 @@ def test_one_host_may_be_named_by_any_of_its_addresses(monkeypatch: pytest.Monke
     started = begin(lambda text: [text], 0, 1)
     assert started is not None
     started.network.close()
+
+
+def test_a_network_that_ends_while_ranks_wait_for_each_other_is_not_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in (CONTROLLER, INTERFACE, SWITCHES):
+        monkeypatch.delenv(name, raising=False)
+    started = begin(lambda text: [text], 0, 1)
+    assert started is not None
+    network = started.network
+
+    def has_ended() -> bool:
+        with contextlib.suppress(LaunchError):
+            network.check()
+            return False
+        return True
+
+    def late(text: str) -> Sequence[str]:
+        if not has_ended():
+            os.kill(network.pids["network"], signal.SIGKILL)
+            wait_for(has_ended, "this rank knows of it")
+        return [text]
+
+    with pytest.raises(LaunchError, match="the network has ended: killed by signal 9"):
+        begin(late, 0, 1)
+    network.close()
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["pc", "pc", "pc"], ["pc-1", "", "pc-3"]),
+        (["a.b", "-a b", "ä"], ["a-b", "", "host"]),
+        (["n-3", "n", "n"], ["n-3", "", "n-3-3"]),
+    ],
+)
+def test_each_switch_has_a_name_of_its_own(names: list[str], expected: list[str]) -> None:
+    several = [Host(name, (rank,)) for rank, name in enumerate(names)]
+    assert switch_names(several, (0, 2)) == expected
 
 
 @pytest.mark.parametrize(
