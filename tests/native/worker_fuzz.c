@@ -26,7 +26,7 @@ static uint32_t draw(uint32_t below)
 
 static void *array(size_t count, size_t size)
 {
-    void *made = calloc(count, size);
+    void *made = calloc(count ? count : 1, size);
     if (!made)
         exit(2);
     return made;
@@ -60,14 +60,13 @@ struct tensor {
 /* Blocks in one piece or two, exactly as long as they have to be; some are nowhere. */
 static struct p4r_blocks make_tensor(struct tensor *tensor, int64_t blocks, uint64_t block_bytes)
 {
-    uint64_t tail = draw(2) ? 1 + draw((uint32_t)block_bytes - 1) : 0;
+    uint64_t tail = blocks && draw(2) ? 1 + draw((uint32_t)block_bytes - 1) : 0;
     int64_t first = blocks > 2 && draw(2) ? blocks / 2 : 0;
-    int64_t full = blocks - first - (tail && blocks > first);
+    int64_t full = blocks - first - (tail != 0);
+    uint64_t bytes = (uint64_t)full * block_bytes + tail;
 
-    if (!full || blocks == first)
-        tail = tail && blocks > first ? tail : 0;
-    tensor->bytes = array((uint64_t)full * block_bytes + tail + 1, 1);
-    randomise(tensor->bytes, (uint64_t)full * block_bytes + tail);
+    tensor->bytes = array(bytes, 1);
+    randomise(tensor->bytes, bytes);
     struct p4r_piece nowhere = {0, first, 0, NULL};
     struct p4r_piece real = {first, full, (int64_t)tail, tensor->bytes};
     tensor->pieces[0] = first ? nowhere : real;
@@ -142,7 +141,7 @@ static void make_stream(struct setting *setting, uint32_t number)
     stream->stripes = blocks < slots ? blocks + !blocks : slots;
     stream->tag = 77;
     stream->format = formats[lanes];
-    int64_t known = blocks + 2 * stream->stripes;
+    int64_t known = blocks + stream->stripes;
     running->next_nonzero = array((size_t)known, sizeof(int64_t));
     for (int64_t b = 0; b < known; b++)
         running->next_nonzero[b] = b < blocks ? b : blocks;
@@ -301,7 +300,7 @@ static void receive_from_ring(struct p4r_slots *slots, uint8_t *rows, int64_t *l
 
     for (uint32_t i = 0; i < count; i++) {
         uint8_t *row = rows + (size_t)i * P4R_BUFFER_STRIDE + P4R_BUFFER_PAD;
-        frames[i] = whole[i] = array((size_t)lengths[i] + 1, 1);
+        frames[i] = whole[i] = array((size_t)lengths[i], 1);
         memcpy(whole[i], row, (size_t)lengths[i]);
         if (lengths[i] > P4R_PAYLOAD_OFFSET)
             memset(row + P4R_PAYLOAD_OFFSET, 0xee, (size_t)lengths[i] - P4R_PAYLOAD_OFFSET);
