@@ -22,7 +22,6 @@ from p4reduce_controller.fabric.schema import MulticastGroup, Op, TableRow, Upda
 from packet_jobs import TAG, Job, lane_limits, lane_type
 from packet_testbed import BROADCAST, CPU_PORT, PORTS, SWITCH, station
 from packet_tree_jobs import PartialJob, from_parent
-from scapy.fields import Field
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6
 from scapy.layers.l2 import ARP, Dot1Q, Ether
@@ -34,8 +33,8 @@ ROUNDS_BEGIN = (0, 0xFFFFFFFE, 0x7FFFFFFE)
 # Stations that the bridge knows; the last one is behind a port that there is not.
 STATIONS = {f"02:00:00:00:05:{port:02x}": port for port in (*PORTS, 9)}
 HOSTS = ("192.0.2.1", SWITCH.ip, "10.77.99.1", SWITCH.ip, "255.255.255.255", "224.0.0.5")
-STATION = "02:00:00:00:00:07"
-SOURCES = (STATION, STATION, STATION, SWITCH.mac)
+STRANGER = "02:00:00:00:00:07"
+SOURCES = (STRANGER, STRANGER, STRANGER, SWITCH.mac)
 MACS = (SWITCH.mac, BROADCAST, "01:00:5e:00:00:05", "02:00:00:00:06:01", *STATIONS)
 
 
@@ -96,7 +95,8 @@ class Contribute:
     Attributes:
         job: which, modulo their number; `rank`, `slot` likewise.
         round: from the job's first one on.
-        lanes: their value (all equal), a seed (`~seed` of random ones), or None: no payload.
+        lanes: which extreme all of them are; below zero: the seed of random ones, negated; None:
+            no payload.
         padded: with bytes that mean nothing, if there are no lanes.
         beyond: how many slots beyond the job's range.
     """
@@ -302,15 +302,11 @@ def _fields() -> dict[str, tuple[int, int]]:
         for one in layer.fields_desc:
             if layer is IP and one.name == "options":
                 continue  # not there: ihl is 5
-            width = _bits(one)
+            width = round(8 * one.sz)
             places[f"{layer.__name__}.{one.name}"] = (at, width)
             at += width
     assert at == 8 * wire.PAYLOAD_OFFSET
     return places
-
-
-def _bits(one: Field[Any, Any]) -> int:
-    return round(8 * one.sz)
 
 
 FIELDS = _fields()
@@ -385,8 +381,8 @@ class Foreign:
     dst_ip: str
     size: int
     number: int
-    src: str = STATION
-    arp_src: str = STATION
+    src: str = STRANGER
+    arp_src: str = STRANGER
 
     def events(self, scene: Scene) -> list[Event]:
         ethernet = Ether(src=self.src, dst=self.dst)
@@ -618,10 +614,19 @@ damages = weighted(
     (5, set_fields),
     (
         2,
-        st.builds(Flip, bit=st.integers(0, 8 * wire.PAYLOAD_OFFSET - 1) | st.integers(0, 8 * 1514)),
+        st.builds(
+            Flip, bit=st.integers(0, 8 * wire.PAYLOAD_OFFSET - 1) | st.integers(0, 8 * LONGEST)
+        ),
     ),
     (1, st.builds(Cut, length=st.integers(SHORTEST, 80) | st.integers(SHORTEST, 1200))),
-    (1, st.builds(Extend, count=st.integers(1, 8) | st.integers(1, 1436), value=boundary(8))),
+    (
+        1,
+        st.builds(
+            Extend,
+            count=st.integers(1, 8) | st.integers(1, LONGEST - wire.PAYLOAD_OFFSET),
+            value=boundary(8),
+        ),
+    ),
 )
 mangled = st.builds(
     Mangled,
