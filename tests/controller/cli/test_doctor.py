@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,10 +20,10 @@ import grpc
 import pytest
 from click.testing import Result
 from controller_harness import RunningController, ServingProcess, SwitchProcess, cli_here, stopped
+from made_certificates import files, make, needs_openssl
 from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlError, NoAnswerError
-from p4reduce.control.tls import TlsFiles
 from p4reduce.environment import LAUNCHERS, OWN
 from p4reduce.transport import packet
 from p4reduce.transport.packet import INTERFACE
@@ -197,21 +196,18 @@ def test_a_controller_that_was_stopped(mortal_switch: SwitchProcess, tmp_path: P
     assert "kill -CONT" in found["Controller", "answers"]["cure"]
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@needs_openssl
 @pytest.mark.usefixtures("few_tools")
 def test_tls_that_does_not_fit(start: Start, mortal_switch: SwitchProcess, tmp_path: Path) -> None:
-    make = Path(__file__).parents[3] / "tools" / "make-certificates"
     for directory in ("ours", "theirs"):
-        command = [make, tmp_path / directory, "server=127.0.0.1", "client"]
-        subprocess.run(command, check=True, capture_output=True)
+        make(tmp_path / directory, "server=127.0.0.1", "client")
 
     def options(directory: str) -> list[str]:
-        files = (("cert", "client.pem"), ("key", "client.key"), ("ca", "ca.pem"))
-        return [f"--tls-{name}={tmp_path}/{directory}/{file}" for name, file in files]
+        client = files(tmp_path / directory, "client")
+        return [f"--tls-cert={client.cert}", f"--tls-key={client.key}", f"--tls-ca={client.ca}"]
 
-    ours = tmp_path / "ours"
-    files = TlsFiles(ours / "server.pem", ours / "server.key", ours / "ca.pem")
-    secure = start(mortal_switch, listen="127.0.0.1:0", tls=files).address
+    server = files(tmp_path / "ours", "server")
+    secure = start(mortal_switch, listen="127.0.0.1:0", tls=server).address
 
     def cure(address: str, *options: str) -> str:
         done, found = run("--controller", address, *options, "doctor", "--timeout=1")

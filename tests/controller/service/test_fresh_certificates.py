@@ -4,26 +4,19 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import ssl
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
+from made_certificates import files, make, needs_openssl
 from p4reduce.control.tls import TlsFiles
 from p4reduce_controller.web.certificate import keep_fresh
 from p4reduce_switch.p4runtime.server_tls import ServerTlsFiles as SwitchTlsFiles
 
-MAKE = Path(__file__).parents[3] / "tools" / "make-certificates"
-
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-
-
-def make(directory: Path, *names: str) -> None:
-    subprocess.run([MAKE, directory, *names], check=True, capture_output=True)
+pytestmark = needs_openssl
 
 
 def renew(directory: Path) -> None:
@@ -31,10 +24,6 @@ def renew(directory: Path) -> None:
     make(directory, "renewed=127.0.0.1")
     for suffix in ("key", "pem"):
         (directory / f"renewed.{suffix}").replace(directory / f"server.{suffix}")
-
-
-def files(directory: Path, name: str) -> TlsFiles:
-    return TlsFiles(directory / f"{name}.pem", directory / f"{name}.key", directory / "ca.pem")
 
 
 def shown(port: int, client: TlsFiles) -> bytes:

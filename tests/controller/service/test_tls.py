@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import socket
 import ssl
@@ -20,6 +19,7 @@ import numpy as np
 import p4reduce
 import pytest
 from controller_harness import DEADLINE, RunningController, SwitchProcess, cli_here, eventually
+from made_certificates import files, make, needs_openssl
 from p4reduce import variables
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, NoAnswerError
@@ -29,24 +29,14 @@ from p4reduce_controller.fabric.p4client import NoSwitchAnswerError, SwitchClien
 from p4reduce_controller.service.listen import ListenError, prepare
 from p4reduce_lab.switches.bmv2 import bmv2_command
 
-MAKE = Path(__file__).parents[3] / "tools" / "make-certificates"
 Start = Callable[..., RunningController]
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-
-
-def make(directory: Path, *names: str, days: int = 30) -> None:
-    environ = {**os.environ, "DAYS": str(days)}
-    subprocess.run([MAKE, directory, *names], env=environ, check=True, capture_output=True)
-
-
-def files(directory: Path, name: str) -> TlsFiles:
-    return TlsFiles(directory / f"{name}.pem", directory / f"{name}.key", directory / "ca.pem")
+pytestmark = needs_openssl
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates of the CA that everybody here trusts: server, client and expired."""
+    """Certificates of the CA that everybody here trusts."""
     directory = tmp_path_factory.mktemp("ours")
     make(directory, "server=127.0.0.1,localhost", "client", "elsewhere=10.9.9.9")
     make(directory, "expired=127.0.0.1", days=-1)
