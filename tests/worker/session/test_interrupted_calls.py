@@ -22,9 +22,7 @@ from p4reduce.tensors.sparse import SparseRows
 from small_world import TIMEOUT, Office, SmallWorld
 from worker_system import DEADLINE, System, at_once, outcome
 
-# Set, it is really any: some ten minutes. Otherwise some, drawn again each time.
 EVERY = "P4REDUCE_EVERY_BYTECODE"
-SAMPLE = 12
 
 STEPS = 4
 INTERRUPTED = 1  # the step that is
@@ -177,15 +175,21 @@ def all_places(world: SmallWorld, call: Call) -> list[Place]:
     return [place for place in found if place.code not in callers]
 
 
+def drawn(found: list[Place], rng: np.random.Generator, number: int = 12) -> list[Place]:
+    """Some places, other ones each time; all of them if `EVERY` is set, which takes long."""
+    if os.environ.get(EVERY):
+        return found
+    chosen = rng.choice(len(found), min(number, len(found)), replace=False)
+    return [found[at] for at in chosen]
+
+
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 def test_an_exception_at_any_bytecode(
     world: SmallWorld, call: Call, rng: np.random.Generator
 ) -> None:
     found = all_places(world, call)
     assert len(found) > 500
-    if not os.environ.get(EVERY):
-        found = [found[number] for number in rng.choice(len(found), SAMPLE, replace=False)]
-    for place in found:
+    for place in drawn(found, rng):
         print(f"interrupted at {place}")
         run(world, call, place)
 
@@ -203,10 +207,10 @@ def test_an_exception_at_any_bytecode_of_close(world: SmallWorld, rng: np.random
     _, comms = begun()
     found = places(comms[0].close)
     comms[1].close()
-    for number in rng.choice(len(found), min(SAMPLE, len(found)), replace=False):
-        print(f"interrupted at {found[number]}")
+    for place in drawn(found, rng):
+        print(f"interrupted at {place}")
         office, comms = begun()
-        interrupted(comms[0].close, found[number])
+        interrupted(comms[0].close, place)
         comms[0].close()
         assert office.left == {0}
         assert isinstance(outcome(comms[0].barrier), p4reduce.ClosedError)
@@ -219,10 +223,10 @@ def test_an_exception_at_any_bytecode_of_init(system: System, rng: np.random.Gen
     made: list[Communicator] = []
     found = places(lambda: made.append(system.init(0, 1, system.new_job())))
     made.pop().close()
-    for number in rng.choice(len(found), 12, replace=False):
-        print(f"interrupted at {found[number]}")
+    for place in drawn(found, rng):
+        print(f"interrupted at {place}")
         job = system.new_job()
-        if not interrupted(lambda: made.append(system.init(0, 1, job)), found[number]):  # noqa: B023
+        if not interrupted(lambda: made.append(system.init(0, 1, job)), place):  # noqa: B023
             made.pop().close()
             continue
         del made[:]
@@ -242,11 +246,11 @@ def test_an_exception_at_any_bytecode_of_reform(system: System, rng: np.random.G
     before = bereft(system.new_job())
     found = places(lambda: made.append(before.reform()))
     made.pop().close()
-    for number in rng.choice(len(found), 8, replace=False):
-        print(f"interrupted at {found[number]}")
+    for place in drawn(found, rng, 8):
+        print(f"interrupted at {place}")
         job = system.new_job()
         before = bereft(job)
-        interrupted(lambda: made.append(before.reform()), found[number])  # noqa: B023
+        interrupted(lambda: made.append(before.reform()), place)  # noqa: B023
         again = made.pop() if made else outcome(before.reform)
         if isinstance(again, p4reduce.ClosedError):
             again = system.init(0, 1, job)  # it had been formed, and was left when nobody had it
