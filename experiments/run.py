@@ -245,7 +245,6 @@ def pictures(output: Path, docs: bool) -> None:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
     given = read_options(
         __doc__,
         to_json=False,
@@ -261,14 +260,14 @@ def main() -> None:
         pictures(output, given.docs)
         return
     output.mkdir(parents=True, exist_ok=True)
-    for name in PLANS:  # of an earlier run
-        (output / f"switch-{name}.json").unlink(missing_ok=True)
+    results = [output / OUTCOMES, *(output / f"switch-{name}.json" for name in PLANS)]
+    for file in results:  # of an earlier run
+        file.unlink(missing_ok=True)
     raise_on_signals()
     begun = itertools.count()
-    kept = f"only {output / 'switch-*.json'} are kept"
     number = trainings(given.tasks, given.switch != "none")
     try:
-        with LongWork("trainings", number, kept=lambda: kept) as work:
+        with LongWork("trainings", number, kept=lambda: kept_of(results)) as work:
 
             def say(text: str) -> None:
                 """Count the training before, and show which begins."""
@@ -279,6 +278,12 @@ def main() -> None:
             work.to(next(begun))
     except Interrupted as interruption:
         sys.exit(interruption.exit_code)
+
+
+def kept_of(results: list[Path]) -> str:
+    """What is there when a run ends early, for people."""
+    there = ", ".join(str(file) for file in results if file.exists())
+    return f"kept: {there}" if there else "nothing is kept"
 
 
 def run_experiments(given: argparse.Namespace, output: Path, say: Say) -> None:
