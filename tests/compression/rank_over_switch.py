@@ -44,11 +44,11 @@ def main() -> None:
     directory = Path(sys.argv[1])
     results, blocks, moved, dense, spoilt = [], [], [], [], []
     with p4reduce.init(timeout=120.0) as communicator:
+        rank = communicator.rank
         for name in NAMES:
             compressor = compressor_by_name(name, communicator.size)
             reduce = CompressedAllreduce(communicator, compressor)
             before = communicator.stats
-            rank = communicator.rank
             for step in range(STEPS):
                 results.append(reduce.sum(gradient(rank, step), name))
                 dense.append(reduce.latest[name].dense)

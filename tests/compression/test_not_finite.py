@@ -60,7 +60,7 @@ def gradient_of(rank: int, step: int) -> Array:
 @pytest.mark.parametrize("name", NAMES)
 def test_nan_on_one_rank_spoils_its_blocks_of_that_step_and_nothing_else(name: str) -> None:
     ranks = [compressor_by_name(name, RANKS) for _ in range(RANKS)]
-    lanes = ranks[0].lanes
+    lanes, agreement = ranks[0].lanes, getattr(ranks[0], "agreement", None)
     bad = np.zeros(SIZE, dtype=np.bool_)
     for at in (300, 5000):
         bad[at // lanes * lanes : (at // lanes + 1) * lanes] = True
@@ -74,11 +74,11 @@ def test_nan_on_one_rank_spoils_its_blocks_of_that_step_and_nothing_else(name: s
         for rank, gradient in enumerate(gradients):
             given += np.where(bad, 0, gradient) if spoilt and rank == BAD_RANK else gradient
         others = [one for rank, one in enumerate(sent) if not spoilt or rank != BAD_RANK]
-        same_blocks = getattr(ranks[0], "agreement", None) is Agreement.BLOCKS
-        if same_blocks or (isinstance(ranks[0], RandomK) and not others[0].dense):
+        same_blocks = isinstance(ranks[0], RandomK) and not others[0].dense
+        if same_blocks or agreement is Agreement.BLOCKS:
             masks = [nonzero_blocks(one.values, lanes) for one in others]
             assert all((mask == masks[0]).all() for mask in masks), "out of step"
-        if getattr(ranks[0], "agreement", None) is Agreement.LEVEL:
+        if agreement is Agreement.LEVEL:
             assert len({one.level for one in others if not one.dense}) <= 1
     if ranks[0].feedback:
         waiting = np.sum([one.states["w"].residual for one in ranks], axis=0)

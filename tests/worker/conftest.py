@@ -57,8 +57,8 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture
 def faults(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Per cent of the frames that are lost, doubled and put out of order, each."""
-    percent: int = request.param
+    """Per cent of the frames that are lost, doubled and put out of order, each; 5 by default."""
+    percent: int = getattr(request, "param", 5)
     if percent:
         seed = random.randrange(1 << 32)
         rate = percent / 100

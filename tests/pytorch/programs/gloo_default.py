@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A default group of the backend that is given; "no switch" behind it: without p4reduce's
-variables. Prints what it warns of."""
+"""A default group of the backend that is the first argument; prints what it warns of. With a second
+argument, "no switch", p4reduce's variables are not set."""
 
 import json
 import os

@@ -19,7 +19,7 @@ from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES
 from worker_system import DEADLINE, System, wait_for
 
 BLOCK = 256  # float32 lanes
-SLOTS = 32
+SLOTS = 32  # the controller's default
 ATTEMPTS = 5
 
 Masks = npt.NDArray[np.bool_]

@@ -3,29 +3,19 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import p4reduce
 import pytest
-from p4reduce.transport.faulty import FAULTS_ENVIRONMENT
 from p4reduce.wire.format import EMPTY_FRAME_BYTES, PAYLOAD_FRAME_BYTES, Format
 from worker_system import System, outcome
 
 Array = npt.NDArray[Any]
 
 LANES = {"int32": 256, "int16": 512, "int8": 1024, "int4": 2048}
-SLOTS = 32
-
-
-@pytest.fixture
-def faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    seed = random.randrange(1 << 32)
-    plan = f"drop=0.05,duplicate=0.05,reorder=0.05,seed={seed}"
-    print(f"{FAULTS_ENVIRONMENT}={plan}")
-    monkeypatch.setenv(FAULTS_ENVIRONMENT, plan)
+SLOTS = 32  # the controller's default
 
 
 def floats(rng: np.random.Generator, world: int, size: int, dtype: type) -> list[Array]:

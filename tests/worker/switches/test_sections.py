@@ -85,25 +85,22 @@ def test_sections_of_a_target(columns: slice, rng: np.random.Generator) -> None:
     halves[1].scatter(np.arange(21 - cut), rows[cut:], columns)
     halves[0].scatter(np.arange(cut), rows[:cut], columns)
     assert (arrays[0] == arrays[1]).all()
-    for target, blocks in ((whole, [3, 20]), (halves[0], [3]), (halves[1], [20 - cut])):
-        mask = np.zeros(len(target), bool)
-        mask[[block for block in blocks if block < len(target)]] = True
-        target.fill(mask, np.nan)
-    if cut > 3:
-        assert np.array_equal(arrays[0], arrays[1], equal_nan=True)
+    mask = np.isin(np.arange(21), (3, 20))
+    for target, part in ((whole, mask), (halves[0], mask[:cut]), (halves[1], mask[cut:])):
+        target.fill(part, np.nan)
+    assert np.array_equal(arrays[0], arrays[1], equal_nan=True)
 
 
 def test_sections_of_sparse_sums(rng: np.random.Generator) -> None:
     size, sums = 20 * LANES, [SparseSums(np.dtype(np.float32), 20 * LANES, LANES) for _ in "12"]
     rows = dense(rng, size).reshape(20, LANES)
     sums[0].scatter(np.arange(20), rows, ALL)
-    sums[0].fill(np.array([4, 17]), np.nan)
+    mask = np.isin(np.arange(20), (4, 17))
+    sums[0].fill(np.flatnonzero(mask), np.nan)
     for first, stop in ((11, 20), (0, 11)):
         part = sums[1].section(0, 20).section(first, stop)
         part.scatter(np.arange(stop - first), rows[first:stop], ALL)
-        mask = np.zeros(stop - first, bool)
-        mask[[block - first for block in (4, 17) if first <= block < stop]] = True
-        part.fill(mask, np.nan)
+        part.fill(mask[first:stop], np.nan)
     for one, other in zip(sums[0].elements(), sums[1].elements(), strict=True):
         assert np.array_equal(one, other, equal_nan=True)
 

@@ -139,10 +139,10 @@ class Collective:
             timeout: seconds from now on.
             lane_format: of the blocks, which have as many elements as that has lanes.
             noise: for rounding floats to narrow lanes.
-            number: see above. None: `sequence`; nothing is called.
-            counted: as `number`.
-            on_end: as `number`.
-            place: as `number`.
+            number: of the call within the communicator. None: `sequence`.
+            counted: whether it counts as a collective in statistics.
+            on_end: called when it has ended. None: nothing is.
+            place: where it belongs among the parts at other switches.
 
         Raises:
             ValueRangeError: see `quantise.block_exponents`.
