@@ -9,20 +9,20 @@ import contextlib
 import functools
 import logging
 import socket
-import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import grpc.aio
 from p4reduce.control.control_pb2_grpc import add_ControlServicer_to_server
+from p4reduce_common.polling import retry
 
 from p4reduce_controller.controller import Controller, Start
 from p4reduce_controller.fabric.compiled_program import PipelineProgram, load_program
 from p4reduce_controller.fabric.devices import devices_at
 from p4reduce_controller.fabric.fabric import Fabric
 from p4reduce_controller.fabric.layout import Layout, ground, lay_out
-from p4reduce_controller.fabric.p4client import NotPrimaryError, SwitchClient, SwitchError
+from p4reduce_controller.fabric.p4client import RETRY, NotPrimaryError, SwitchClient, SwitchError
 from p4reduce_controller.fabric.switches import TakenSwitch
 from p4reduce_controller.jobs.job import Job
 from p4reduce_controller.jobs.job_states import JobState
@@ -39,7 +39,6 @@ from p4reduce_controller.topology.given import with_cores
 log = logging.getLogger(__name__)
 
 ANSWERS_GRACE = 0.3  # seconds for the last answers when stopping
-RETRY = 0.05  # seconds between two attempts to follow a controller that died
 
 
 class Daemon:
@@ -142,14 +141,8 @@ class Daemon:
 
     def _connect_after_crash(self, connect: Callable[[], SwitchClient]) -> SwitchClient:
         """Connect, though a switch may not have noticed yet that our former life is over."""
-        end = time.monotonic() + self._settings.connect_timeout
-        while True:
-            try:
-                return connect()
-            except NotPrimaryError:
-                if time.monotonic() >= end:
-                    raise
-            time.sleep(RETRY)
+        timeout = self._settings.connect_timeout
+        return retry(lambda left: connect(), NotPrimaryError, timeout, RETRY)
 
     def _connect(self, server: SwitchServer, timeout: float | None = None) -> SwitchClient:
         settings = self._settings

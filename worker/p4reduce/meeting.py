@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from p4reduce_common.host_port import format_host_port
+from p4reduce_common.polling import retry
 from p4reduce_common.threads import new_thread
 
 from p4reduce import errors
@@ -207,18 +208,19 @@ def open_meeting(hosts: Sequence[str]) -> tuple[socket.socket, str]:
 
 def _connected(address: str, deadline: float, rank: int) -> socket.socket:
     place = parse_address(address)
-    while True:
-        try:
-            if place is not None:
-                return socket.create_connection(place, _CONNECT_TIMEOUT)
-            return connect_unix(address.removeprefix("unix:"))
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise P4ReduceTimeoutError(
-                    f"rank {rank} does not reach rank 0 at {address}: {error.strerror or error}",
-                    missing=[0],
-                ) from None
-        time.sleep(_PAUSE)
+
+    def connect(left: float) -> socket.socket:
+        if place is not None:
+            return socket.create_connection(place, _CONNECT_TIMEOUT)
+        return connect_unix(address.removeprefix("unix:"))
+
+    try:
+        return retry(connect, OSError, deadline - time.monotonic(), _PAUSE)
+    except OSError as error:
+        raise P4ReduceTimeoutError(
+            f"rank {rank} does not reach rank 0 at {address}: {error.strerror or error}",
+            missing=[0],
+        ) from None
 
 
 def connect_unix(path: str) -> socket.socket:

@@ -8,8 +8,9 @@ only when the time is up.
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Mapping
+
+from p4reduce_common.polling import retry
 
 from p4reduce import variables
 from p4reduce.control.controller_address import parse_address
@@ -71,20 +72,15 @@ def _ask(
     own: str,
     seconds: float,
 ) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            ask(place, max(deadline - time.monotonic(), _PAUSE))
-        except ConnectionRefusedError:
-            why = f"nobody has listened there for {seconds:g} s"
-            if time.monotonic() < deadline:
-                time.sleep(_PAUSE)
-                continue
-        except TimeoutError:
-            why = f"no answer within {seconds:g} s: does a firewall drop it, or the answer?"
-        except OSError as error:
-            why = str(error.strerror or error)
-        else:
-            return
-        host, port = place
-        raise LaunchError(f"from {own} to {what} {port} of {host}: {why}")
+    try:
+        retry(lambda left: ask(place, left), ConnectionRefusedError, seconds, _PAUSE)
+    except ConnectionRefusedError:
+        why = f"nobody has listened there for {seconds:g} s"
+    except TimeoutError:
+        why = f"no answer within {seconds:g} s: does a firewall drop it, or the answer?"
+    except OSError as error:
+        why = str(error.strerror or error)
+    else:
+        return
+    host, port = place
+    raise LaunchError(f"from {own} to {what} {port} of {host}: {why}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 import grpc
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ControlClient, ControlError, NoAnswerError
+from p4reduce_common.polling import retry
 from p4reduce_common.threads import new_thread
 
 from p4reduce_controller.events import REMEMBERED
@@ -67,15 +69,11 @@ def events(
 
 
 def _wait_for_one(client: ControlClient) -> None:
-    while True:
-        time.sleep(_PAUSE)
-        try:
-            client.call(client.stub.ListSwitches, pb.ListSwitchesRequest())
-        except ControlError as error:
-            if not is_gone(error):
-                raise
-        else:
-            return
+    def ask(left: float) -> None:
+        client.call(client.stub.ListSwitches, pb.ListSwitchesRequest())
+
+    time.sleep(_PAUSE)
+    retry(ask, ControlError, math.inf, _PAUSE, is_gone)
 
 
 def follow(client: ControlClient, job: str, say: Callable[[str], object]) -> Iterator[pb.Event]:

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from p4reduce.control import tls
 from p4reduce_common.grpc_channels import open_channel
+from p4reduce_common.polling import attempts
 from p4reduce_common.threads import new_thread
 
 from p4reduce_controller.fabric import switch_ports
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 TLS_CURE = "give --switch-tls-cert, --switch-tls-key, --switch-tls-ca"
 _HANG_UP = 1.0  # seconds for a stream to end
-RETRY = 0.05  # seconds between two calls of a server that went away
+RETRY = 0.05  # seconds between two calls of a server that went away, or is not ready for us
 CALL_TIMEOUT = 5.0  # seconds; below that of the CLI, so that its users see why
 READ_TIMEOUT = 30.0  # a full table has thousands of entries; a dead switch is noticed elsewhere
 PIPELINE_TIMEOUT = 120.0  # a compiler may have to run, for the first time on a slow machine
@@ -214,12 +214,11 @@ def wait_for_server(
     options = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
     credentials = None if files is None else files.channel_credentials()
     channel = open_channel(address, credentials, options)
-    end = time.monotonic() + timeout
     request = p4runtime_pb2.CapabilitiesRequest()
     # gRPC's own wait for a channel looks five times per second; a call begins at once.
     with channel:
         ask = p4runtime_pb2_grpc.P4RuntimeStub(channel).Capabilities
-        while (left := end - time.monotonic()) > 0:
+        for left in attempts(timeout, RETRY):
             try:
                 _, call = ask.with_call(request, timeout=left, wait_for_ready=patient)
             except grpc.RpcError as error:
@@ -227,7 +226,6 @@ def wait_for_server(
                     break
                 if error.code() is grpc.StatusCode.UNAVAILABLE:
                     if patient:  # it went away in the middle of the call
-                        time.sleep(min(RETRY, left))
                         continue
                     raise NoSwitchAnswerError(f"nobody listens at {address}") from None
                 call = error  # not all servers have this call

@@ -13,7 +13,7 @@ import functools
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,13 +25,14 @@ from p4reduce.wire.format import (
     header_bytes,
     template,
 )
+from p4reduce_common.polling import Backoff
 from p4reduce_common.threads import watch_task
 
 from p4reduce_controller.topology.switches import Switch, Topology, Uplink
 from p4reduce_controller.values.mac_ip import format_ip, format_mac
 
 PROBE_JOB = 0  # no job's incarnation id
-INTERVALS = (0.05, 1.0)  # seconds between two probes: the first, doubled, the longest
+INTERVALS = Backoff(0.05, 1.0)  # between two probes
 MISSED = 5  # that many in a row without an answer mean a dead link,
 SILENT = 4.0  # if they took that many seconds: a busy switch may drop those that come fast
 REMEMBERED = 16  # probes of a link that may still be under way
@@ -59,7 +60,7 @@ class _ProbedLink:
     sent: deque[int] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     missed: int = 0
     since: float = field(default_factory=time.monotonic)  # when one came through, or could have
-    interval: float = INTERVALS[0]
+    intervals: Iterator[float] = field(default_factory=lambda: iter(INTERVALS))
     task: asyncio.Task[None] | None = None
 
 
@@ -113,7 +114,7 @@ class Probes:
         links = [link for link in self._links.values() if switch in _ends(link)]
         for link in links:
             link.reason, link.reported = f"switch {switch} was lost", False
-            link.missed, link.interval = 0, INTERVALS[0]
+            link.missed, link.intervals = 0, iter(INTERVALS)
             link.since = time.monotonic()
             link.sent.clear()
         return [link.text for link in links]
@@ -141,7 +142,7 @@ class Probes:
     def _lose(self, link: _ProbedLink, reason: str) -> None:
         link.reason = reason
         if not link.reported:
-            link.reported, link.interval = True, INTERVALS[0]
+            link.reported, link.intervals = True, iter(INTERVALS)
             self._user.on_link_lost(link.text, reason)
 
     def _probing_failed(self, link: _ProbedLink, cause: BaseException) -> None:
@@ -157,8 +158,7 @@ class Probes:
                 link.missed += 1
                 child = self._topology.switches[link.child]
                 self._send(link.child, link.uplink.port, self._frame(child, nonce))
-            await asyncio.sleep(link.interval)
-            link.interval = min(2 * link.interval, INTERVALS[1])
+            await asyncio.sleep(next(link.intervals))
 
     def _frame(self, child: Switch, nonce: int) -> bytes:
         ip, mac = self._topology.meeting

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
+from p4reduce_common.polling import Backoff
 from p4reduce_common.threads import new_thread, watch_task
 
 from p4reduce_controller.fabric.fabric import Fabric, PipelineLostError
@@ -41,8 +42,8 @@ _T = TypeVar("_T")
 
 PACKETS_IN_FLIGHT = 256  # handed to the event loop and not handled; then they wait in the client
 PULSE = 5.0  # seconds between two looks at a switch that says nothing by itself
-BACKOFF = (0.05, 1.0)  # seconds between two attempts to reconnect: the first, doubled, the longest
-ATTEMPT_TIMEOUT = (1.0, 5.0)  # seconds for an attempt: the first, doubled, the longest
+BACKOFF = Backoff(0.05, 1.0)  # between two attempts to reconnect
+ATTEMPT_TIMEOUTS = Backoff(1.0, 5.0)
 
 # What ends a session.
 BREAKS = (NoSwitchAnswerError, NotPrimaryError, PipelineLostError)
@@ -216,11 +217,10 @@ class SwitchSession:
                     break
                 except Exception:
                     log.exception("replacing the session with the switch failed")
-                    await asyncio.sleep(BACKOFF[1])
+                    await asyncio.sleep(BACKOFF.longest)
 
     async def _replace(self, reason: str) -> None:
-        delay, attempt_timeout = BACKOFF[0], ATTEMPT_TIMEOUT[0]
-        while True:
+        for delay, attempt_timeout in zip(BACKOFF, ATTEMPT_TIMEOUTS, strict=True):
             try:
                 kept = await self._loop.run_in_executor(
                     self._thread, self._attempt, attempt_timeout
@@ -231,8 +231,6 @@ class SwitchSession:
                     log.error("while reconnecting", exc_info=error)
                 self._note(reason, error)
             await asyncio.sleep(delay)
-            delay = min(2 * delay, BACKOFF[1])
-            attempt_timeout = min(2 * attempt_timeout, ATTEMPT_TIMEOUT[1])
         if not kept and not self._lost:
             self._user.on_switch_lost(f"{reason}; it was configured again")
         self._lost, self._primary, self._since = "", True, time.time()

@@ -8,12 +8,10 @@ import time
 from pathlib import Path
 
 from p4reduce_lab.deploy.credentials import write_private
-from p4reduce_lab.deploy.serving import serve
+from p4reduce_lab.deploy.serving import PAUSE, serve
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.errors import LabError
 from p4reduce_lab.services import Services
-
-_PAUSE = 0.1  # seconds between two looks at the processes
 
 
 def run_until_signal(settings: DeploySettings, file: Path | None) -> None:
@@ -44,7 +42,7 @@ def run_until_signal(settings: DeploySettings, file: Path | None) -> None:
         print(what, flush=True)
 
     def wait(services: Services) -> bool:
-        time.sleep(_PAUSE)
+        time.sleep(PAUSE)
         return False
 
     try:

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from p4reduce.control.controller_address import parse_address
 
+from p4reduce_lab.deploy.serving import PAUSE
 from p4reduce_lab.switches.embedded import TlsPaths
 
 NAME = "ranks.sock"
 STARTER = 0  # our end of a socket; the process that started this one has the other
-_PAUSE = 0.1  # seconds between two looks at the processes
 _LOOK = 0.5  # seconds between two looks whether ranks elsewhere need this host
 _REFUSED = 5.0  # seconds; a controller that is started again takes up its switches first
 _STARTING = 60.0  # seconds that a controller of this host may be without an answer
@@ -57,7 +57,7 @@ class Lifelines:
         poll = select.poll()
         for descriptor in [*([STARTER] if self._by_starter else []), *ends]:
             poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(_PAUSE * 1000):
+        for descriptor, _ in poll.poll(PAUSE * 1000):
             rank = ends.get(descriptor)
             if descriptor == STARTER:
                 self._by_starter = _is_open(descriptor)

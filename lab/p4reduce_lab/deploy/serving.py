@@ -18,6 +18,7 @@ from p4reduce_lab.errors import UnavailableError
 from p4reduce_lab.processes.rundir import results_directory, run_directory
 from p4reduce_lab.services import Parts, Services
 
+PAUSE = 0.1  # seconds between two looks at the processes
 _NEEDED = ("click", "cryptography", "p4", "rich")
 
 

@@ -25,7 +25,7 @@ from p4reduce.variables import CONTROLLER
 from p4reduce_native.cpus import use_all_cpus
 
 from p4reduce_lab.deploy.lifelines import STARTER, Lifelines, controller_there, ranks_elsewhere
-from p4reduce_lab.deploy.serving import check_packages, run, serve
+from p4reduce_lab.deploy.serving import PAUSE, check_packages, run, serve
 from p4reduce_lab.deploy.settings import DeploySettings
 from p4reduce_lab.deploy.share import HostShare, NetworkShare
 from p4reduce_lab.deploy.whole import deployed
@@ -33,8 +33,6 @@ from p4reduce_lab.errors import ArgumentsError, Interrupted, LabError
 from p4reduce_lab.processes.foreground import raise_on_signals
 from p4reduce_lab.processes.rundir import run_directory
 from p4reduce_lab.services import Parts, Services
-
-_PAUSE = 0.1  # seconds between two looks at the processes
 
 
 def main() -> int:
@@ -77,7 +75,7 @@ def _is_over(parent: int) -> bool:
     # A process forked from the parent may hold the other end of the socket beyond the parent's end.
     poll = select.poll()
     poll.register(STARTER, select.POLLIN)
-    return bool(poll.poll(_PAUSE * 1000)) or os.getppid() != parent
+    return bool(poll.poll(PAUSE * 1000)) or os.getppid() != parent
 
 
 def _serve_job(settings: DeploySettings) -> None:

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from p4reduce_common.polling import Backoff
+
 from p4reduce_switch.cores.directory import socket_path
 from p4reduce_switch.cores.order import LogSettings, Order, settings_of
 from p4reduce_switch.ports.core import Core
@@ -23,7 +25,7 @@ from p4reduce_switch.process.settings import SwitchSettings
 log = logging.getLogger(__name__)
 
 _NOTIFY = "NOTIFY_SOCKET"  # systemd's: the parent speaks for all
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0  # before a core is started again
+_PAUSES = Backoff(0.2, 10.0)  # before a core is started again
 _LASTED_S = 30.0  # a core that ran for so long did not end because of how it starts
 
 
@@ -54,7 +56,7 @@ class CoreProcess:
         self._ready = -1
         self._read = b""
         self._started = 0.0
-        self._pause = _FIRST_PAUSE_S
+        self._pauses = iter(_PAUSES)
         self._due = 0.0
 
     @property
@@ -117,8 +119,9 @@ class CoreProcess:
             return
         if not self._due:
             if now > self._started + _LASTED_S:
-                self._pause = _FIRST_PAUSE_S
-            self._due = now + self._pause
+                self._pauses = iter(_PAUSES)
+            pause = next(self._pauses)
+            self._due = now + pause
             self.facts = None
             log.error(
                 "core %d (device %d, pid %d) has ended%s; it is started again in %g s",
@@ -126,9 +129,8 @@ class CoreProcess:
                 self.device_id,
                 self._pid,
                 _ending(self.code),
-                self._pause,
+                pause,
             )
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
             return
         self._due = 0.0
         self._hang_up()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from p4reduce_common.host_port import parse_host_port
+from p4reduce_common.polling import Backoff
 
 from p4reduce.errors import (
     ClosedError,
@@ -31,7 +32,7 @@ _MAX_MESSAGE = 64 << 20
 _MAX_REASON = 64 << 10
 _MAX_STRANGERS = 64  # who connect and have not proved yet who they are
 STRANGER_TIMEOUT = 2.0  # seconds for one who connects to prove who it is
-_RETRY = (0.02, 0.5)  # seconds, first and longest: doubled each time
+_RETRY = Backoff(0.02, 0.5)
 _MESSAGES_AHEAD = 4
 _LAST_WORDS = 1.0  # seconds to learn why a neighbour is gone
 
@@ -210,7 +211,7 @@ async def form(who: RingNeighbours, listener: RingListener, purpose: int) -> Rin
 async def _connect(who: RingNeighbours, purpose: int) -> Connection:
     host, port = parse_host_port(who.addresses[who.after])
     mine = introduction(who.incarnation, who.rank, who.after, purpose)
-    pause, longest = _RETRY
+    pauses = iter(_RETRY)
     while True:
         with contextlib.suppress(OSError, HandshakeError):
             connection = await asyncio.open_connection(host, port)
@@ -220,8 +221,7 @@ async def _connect(who: RingNeighbours, purpose: int) -> Connection:
                 connection[1].close()
                 raise
             return connection
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, longest)
+        await asyncio.sleep(next(pauses))
 
 
 # -- Why a rank is gone --------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict, TypeVar
 
 import grpc
+from p4reduce_common.polling import Backoff, retry
 from p4reduce_native.frame_lanes import FRAME_LANES
 
 from p4reduce.control import control_pb2 as pb
@@ -37,7 +38,7 @@ _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
 
 _ANY_PORT = 49152  # own UDP port where the transport has no addresses; ranks differ by IP address
-_HELLO_INTERVALS = (0.02, 0.5)  # seconds, first and longest: doubled each time
+_HELLO_INTERVALS = Backoff(0.02, 0.5)
 _POLL = 0.05  # seconds between two looks at whether a call is still wanted
 TAKEN_FOR = 4.0  # seconds; a controller that was restarted asks for processes after two
 _CALL_MARGIN = 2.0  # seconds that the controller has beyond what it was told
@@ -163,15 +164,14 @@ class _HelloSender:
             contributors=member.nonce,
         )
         self._hello.put(0, template(here(member, transport), member.switch, header))
-        self._interval, self._due = _HELLO_INTERVALS[0], time.monotonic()
+        self._intervals, self._due = iter(_HELLO_INTERVALS), time.monotonic()
 
     def go_on(self) -> None:
         """Send one if it is due. Raises SwitchUnreachableError: the transport broke."""
         now = time.monotonic()
         if now >= self._due:
             self.transport.send(self._hello)
-            self._due = now + self._interval
-            self._interval = min(2 * self._interval, _HELLO_INTERVALS[1])
+            self._due = now + next(self._intervals)
         self.transport.check()
 
 
@@ -290,7 +290,7 @@ class JobClient:
         request = pb.AwaitReadyRequest(**member.proof, timeout=timeout)
         try:
             ready = self._call_patiently(
-                self.client.stub.AwaitReady, request, timeout, meanwhile, _HELLO_INTERVALS[0]
+                self.client.stub.AwaitReady, request, timeout, meanwhile, _HELLO_INTERVALS.first
             )
             if broken is not None:
                 raise broken
@@ -388,15 +388,12 @@ class JobClient:
         If no controller answers, the lease runs out.
         """
         request = pb.LeaveRequest(**member.proof, statistics=statistics)
-        end = time.monotonic() + _LEAVE_TIMEOUT
-        while (left := end - time.monotonic()) > 0:
-            try:
-                self.client.call(self.client.stub.Leave, request, timeout=left)
-            except (ControlError, ClientClosedError) as error:
-                if isinstance(error, NoAnswerError):
-                    time.sleep(_LEAVE_PAUSE)
-                    continue
-            return
+
+        def attempt(left: float) -> None:
+            self.client.call(self.client.stub.Leave, request, timeout=left)
+
+        with contextlib.suppress(ControlError, ClientClosedError):
+            retry(attempt, NoAnswerError, _LEAVE_TIMEOUT, _LEAVE_PAUSE)
 
     def close(self) -> None:
         """Close the connection."""

@@ -17,6 +17,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from p4reduce_common.polling import Backoff
+
 from p4reduce.control import control_pb2 as pb
 from p4reduce.control.client import ClientClosedError, ControlError
 from p4reduce.control.figures import worker_statistics
@@ -56,7 +58,7 @@ log = logging.getLogger(__name__)
 _STOP_TIMEOUT = 5.0  # seconds, for each thread
 _CLOSE_TIMEOUT = 15.0  # seconds; all that leaving waits for, together
 _LINGER_TIMEOUT = 2.0  # seconds that a rank stays for others that lack a result
-_LINGER_INTERVALS = (0.002, 0.05)  # seconds, first and longest: doubled each time
+_LINGER_INTERVALS = Backoff(0.002, 0.05)
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()  # of this process
 
 
@@ -412,7 +414,7 @@ class Session:
         if not self.settings.recover:
             return
         start = time.monotonic()
-        interval, longest = _LINGER_INTERVALS
+        intervals = iter(_LINGER_INTERVALS)
         while not (self._hurried or self.is_over() or self.broken is not None):
             waited = time.monotonic() - start
             if waited > (
@@ -427,8 +429,7 @@ class Session:
                 return
             if reply.state != pb.RUNNING and self._recovery is None:
                 self.on_heartbeat_reply(self.member, reply)
-            self._closing.wait(interval)
-            interval = min(2 * interval, longest)
+            self._closing.wait(next(intervals))
 
     def close(self, *, linger: bool = False) -> None:
         """Stop, and leave the job. Collectives in flight end with `ClosedError`. Idempotent.

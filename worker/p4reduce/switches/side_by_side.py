@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 
+from p4reduce_common.polling import holds_within
 from p4reduce_common.threads import new_thread
 
 from p4reduce.control.client import ClientClosedError, ControlError
@@ -126,8 +127,7 @@ class SideBySideSession:
         self._settle_each(end)
         if isinstance(error := self.broken, WorkerLostError):
             # To another switch the rank may not be lost yet.
-            while self._spread(error) and time.monotonic() < end:
-                time.sleep(_AGAIN)
+            holds_within(end - time.monotonic(), lambda: not self._spread(error), _AGAIN)
             self._settle_each(end)
 
     def _settle_each(self, end: float) -> None:

@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from p4reduce_common.polling import Backoff, attempts
 
 from p4reduce.errors import LaunchError, P4ReduceTimeoutError
 from p4reduce.meeting import ROUND_TIMEOUT, Exchange
 from p4reduce.torch.presence import arrive, meet
 from p4reduce.torch.store import ask
 
-# Seconds between two looks whether rank 0 has said it, first and longest: doubled each time.
-_INTERVALS = (0.001, 0.01)
+_INTERVALS = Backoff(0.001, 0.01)  # between two looks whether rank 0 has said it
 
 
 def exchange_by(
@@ -58,26 +57,20 @@ def _collected(store: Any, size: int) -> list[str]:
 
 def _from_rank_0(store: Any, size: int, check: Callable[[], None] | None) -> bytes:
     """Wait for what rank 0 says. It may have ended since it came."""
-    deadline = time.monotonic() + ROUND_TIMEOUT
-    interval, longest = _INTERVALS
-    while True:
+    for left in attempts(ROUND_TIMEOUT, _INTERVALS):
         said = ask(
             store,
             lambda store: bytes(store.get("all")) if store.check(["all"]) else None,
-            deadline - time.monotonic(),
+            left,
             check,
         )
         if said is not None:
             return said
         if check is not None:
             check()
-        if time.monotonic() > deadline:
-            raise dist.DistNetworkError(
-                f"p4reduce: rank 0 of {size} did not come to the process group within "
-                f"{ROUND_TIMEOUT:g} s"
-            )
-        time.sleep(interval)
-        interval = min(2 * interval, longest)
+    raise dist.DistNetworkError(
+        f"p4reduce: rank 0 of {size} did not come to the process group within {ROUND_TIMEOUT:g} s"
+    )
 
 
 def of_environment(timeout: float) -> Exchange:

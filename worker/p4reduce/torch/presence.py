@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch.distributed as dist
+from p4reduce_common.polling import Backoff
 
 from p4reduce.torch.store import FIRST_WARNING, ask
 from p4reduce.wire.rank_sets import list_ranks
@@ -22,8 +23,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_INTERVALS = (0.005, 0.25)  # seconds between two looks of a rank, shortest and longest
-_OF_WAITED = 0.05  # an interval by the time waited so far: the last rank is noticed so much later
+_SHORTEST, _LONGEST = 0.005, 0.25  # seconds between two looks of a rank
+_FACTOR = 1.05  # of an interval: the last rank is noticed a twentieth of the time later
 _LOOKS = 5000.0  # per second, of all ranks of a group: more would keep the store's process busy
 _BITS = 62  # ranks whose presence is in one number of the store, which has 64 bits and a sign
 
@@ -89,6 +90,8 @@ def meet(
 
     came = asked(come)
     warn_at = FIRST_WARNING
+    first = min(max(_SHORTEST, size / _LOOKS), _LONGEST)
+    intervals = iter(Backoff(first, _LONGEST, _FACTOR))
     while came < size:
         if check is not None:
             check()
@@ -111,12 +114,6 @@ def meet(
                     timeout,
                 )
             warn_at *= 2
-        time.sleep(min(_interval(waited, size), max(timeout - waited, 0.0)))
+        time.sleep(min(next(intervals), max(timeout - waited, 0.0)))
         came = asked(lambda store: int(store.add("here", 0)))
     return asked(lambda store: str(store.get("word").decode()))
-
-
-def _interval(waited: float, size: int) -> float:
-    """Return the seconds until the next look of each of `size` ranks."""
-    shortest, longest = _INTERVALS
-    return min(max(shortest, _OF_WAITED * waited, size / _LOOKS), longest)
