@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -16,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import numpy.typing as npt
 
+from p4reduce import groups
 from p4reduce.checks import check_deadline, check_timeout, number_within
 from p4reduce.dispatch import Dispatcher
 from p4reduce.environment import SPANS_ENVIRONMENT
-from p4reduce.errors import AdmissionError, ConfigurationError, P4ReduceError, ValueRangeError
+from p4reduce.errors import AdmissionError, P4ReduceError, ValueRangeError
 from p4reduce.handle import Handle
 from p4reduce.latch import Latch
 from p4reduce.late.outcome import PartialSum
@@ -35,11 +34,9 @@ from p4reduce.options import (
     check_names,
 )
 from p4reduce.session.solo import Solo
-from p4reduce.session.splitting import SplitRequest
 from p4reduce.session.threaded_call import ThreadedCall
 from p4reduce.spans import Spans, check_opentelemetry
 from p4reduce.statistics import Statistics, SwitchShare
-from p4reduce.switches.group_joining import group_of
 from p4reduce.switches.joining import form_all_anew
 from p4reduce.switches.side_by_side import AnySession
 from p4reduce.tensors import fusion, plans, union
@@ -1034,7 +1031,7 @@ class Communicator:
             P4ReduceTimeoutError: ranks are missing; names them.
             P4ReduceError: as `allreduce`, and as `init`.
         """
-        return self._divide("split", color, key, options)
+        return groups.split(self._dispatcher, self.allgather, make_in_thread, color, key, options)
 
     @short
     def dup(self, **options: Unpack[GroupOptions]) -> Communicator:
@@ -1051,51 +1048,7 @@ class Communicator:
         Raises:
             P4ReduceError: as `split`.
         """
-        new = self._divide("dup", 0, self.rank, options)
-        assert new is not None
-        return new
-
-    def _divide(
-        self, routine: str, color: Any, key: Any, given: GroupOptions
-    ) -> Communicator | None:
-        self._dispatcher.check_process()
-        options, refused = self._options, None
-        try:
-            check_names(routine, given, GroupOptions)
-            options = options.of_group(**given)
-            wish = SplitRequest.of(color, key, (options.slots, options.urgent_slots))
-        except (TypeError, ValueError) as error:
-            refused, wish = error, SplitRequest.wrong()  # the others must learn of it
-        deadline = time.monotonic() + options.timeout
-
-        def tell(row: Array) -> Array:
-            left = max(deadline - time.monotonic(), 1e-3)
-            return self.allgather(row, routine, timeout=left, counts=[1] * self.size)
-
-        self._dispatcher.begin()
-        cancelled = Latch()
-        try:
-            with contextlib.ExitStack() as undo:
-                join = group_of(
-                    self._session,
-                    wish,
-                    options,
-                    tell=tell,
-                    deadline=deadline,
-                    cancelled=cancelled,
-                    undo=undo,
-                )
-                if join is None:
-                    new = None
-                else:
-                    new = make_in_thread(lambda: Communicator(join(), options), cancelled)
-        except BaseException as error:
-            if refused is None or not isinstance(error, ConfigurationError):
-                self._dispatcher.left_by(error)
-                raise
-        if refused is not None:
-            raise refused
-        return new
+        return groups.dup(self._dispatcher, self.allgather, make_in_thread, options)
 
     # -- After a loss ----------------------------------------------------------------------------
 
@@ -1135,14 +1088,14 @@ class Communicator:
         if isinstance(session, Solo):
             raise AdmissionError(f"{self.job!r} has one rank and no job that could have failed")
 
-        def form() -> Communicator:
+        def form() -> AnySession:
             new = form_all_anew(session, world_size or 0, timeout, cancelled)
             self._dispatcher.retire()
             self._end_partial_sums(wait=False)
-            return Communicator(new, self._options)
+            return new
 
         cancelled = Latch()
-        return make_in_thread(form, cancelled)
+        return make_in_thread(form, self._options, cancelled)
 
     # -- The end ---------------------------------------------------------------------------------
 
@@ -1184,9 +1137,21 @@ def _allreduce(*arguments: Any, priority: int | str = BULK, **options: Any) -> C
     return plan.with_priority(class_of(priority))
 
 
-def make_in_thread(make: Callable[[], Communicator], cancelled: Latch) -> Communicator:
-    """Make a communicator in a thread of its own; close it if the caller is gone by then."""
-    making = ThreadedCall(make, cancel=cancelled.set, undo=lambda comm: comm._end(wait=False))
+def make_in_thread(
+    join: Callable[[], AnySession], options: CommunicatorOptions, cancelled: Latch
+) -> Communicator:
+    """Make a communicator in a thread of its own; close it if the caller is gone by then.
+
+    Args:
+        join: starts its session.
+        options: of the communicator.
+        cancelled: set when the caller is gone.
+    """
+    making = ThreadedCall(
+        lambda: Communicator(join(), options),
+        cancel=cancelled.set,
+        undo=lambda comm: comm._end(wait=False),
+    )
     try:
         return making()
     except P4ReduceError:

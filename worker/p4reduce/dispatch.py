@@ -41,7 +41,7 @@ class Dispatcher:
         options: of the communicator.
 
     Attributes:
-        session: as given.
+        session, options: as given.
         sessions: one per switch.
     """
 
@@ -54,7 +54,7 @@ class Dispatcher:
             self.sessions = (session,)
             self._dealer = Dealer(self.sessions)
         self._rank = session.rank
-        self._options = options
+        self.options = options
         self._lock = threading.RLock()
         self._starting = False  # between counting collectives and having started all of them
         self._call = _CallInFlight()
@@ -113,7 +113,7 @@ class Dispatcher:
             P4ReduceError: the error that broke the communicator.
         """
         if timeout is None:
-            timeout = self._options.timeout
+            timeout = self.options.timeout
         check_timeout(timeout)
         self.check_process()
         called = time.monotonic() if self._observers else 0.0
@@ -182,7 +182,7 @@ class Dispatcher:
         plan = part.plan
         own = _slots_for(plan.call, part.session)
         return Collective(
-            plan.call if self._options.check_shapes else plan.call.of_any_shape(),
+            plan.call if self.options.check_shapes else plan.call.of_any_shape(),
             plan.source,
             plan.target,
             sequence=part.sequence,

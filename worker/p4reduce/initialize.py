@@ -43,6 +43,7 @@ from p4reduce.session.waiting import Waiting
 from p4reduce.spans import check_opentelemetry
 from p4reduce.switches.addresses import switch_addresses
 from p4reduce.switches.joining import join_all
+from p4reduce.switches.side_by_side import AnySession
 from p4reduce.tracebacks import short
 from p4reduce.variables import BESIDE_CONTROLLER
 from p4reduce.wire.format import MAX_SLOTS
@@ -164,13 +165,12 @@ def init(
     cancelled = Latch()
     load(access.engine)
 
-    def make() -> Communicator:
-        session = join_all(
+    def join() -> AnySession:
+        return join_all(
             there, place, name, settings, lambda who: Waiting(who, deadline, cancelled, check)
         )
-        return Communicator(session, settings.options)
 
-    return make_in_thread(make, cancelled)
+    return make_in_thread(join, settings.options, cancelled)
 
 
 def _of(group: type, options: Mapping[str, object]) -> dict[str, Any]:
