@@ -121,8 +121,8 @@ class Communicator:
     later one. `LaneOverflowError` breaks nothing.
 
     A child made by `os.fork` cannot use its parent's communicator, because threads do not survive
-    a fork: `ClosedError`. It cannot call `init` either while its parent was in a job at the fork:
-    `ConfigurationError`.
+    a fork: `ClosedError`. It cannot call `init` either, if its parent had called it before the
+    fork: `ConfigurationError`.
 
     All collectives are one operation of the switch, a sum that leaves out blocks of zeros.
     docs/collectives.md has the cost of each. The switch sends each sum to all ranks, so a rank that

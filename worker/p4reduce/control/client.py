@@ -11,13 +11,10 @@ Example:
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -47,39 +44,12 @@ _OPTIONS = [
 _CHANNELS: weakref.WeakKeyDictionary[grpc.Channel, str] = weakref.WeakKeyDictionary()
 _INHERITED: list[grpc.Channel] = []
 FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
-_THREADS = Path("/proc/self/task")
-_SHUTDOWN_SECONDS = 1.0
 
 
-class _AtFork:
-    """What forks found.
+class _User:
+    """The process that opened the first channel; 0 for none. A forked child inherits its number."""
 
-    Attributes:
-        busy: whether gRPC had threads at the latest fork.
-        inherited: whether it had some at a fork that made this process, or one of its parents.
-        ending: until when gRPC's threads may take to end, after the last channel of ours.
-    """
-
-    busy = False
-    inherited = False
-    ending = -math.inf
-
-
-def _threads_of_grpc() -> set[str]:
-    """Return their names. Without /proc there are none that can be seen."""
-    names = set()
-    with contextlib.suppress(OSError):
-        for thread in list(_THREADS.iterdir()):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                names.add((thread / "comm").read_text().strip())
-    return {name for name in names if name.startswith(("event_engine", "grpc_"))}
-
-
-def _before_fork() -> None:
-    """Note whether gRPC has threads, which the child will lack; if they are ending, wait first."""
-    while (threads := _threads_of_grpc()) and not _CHANNELS and time.monotonic() < _AtFork.ending:
-        time.sleep(0.001)
-    _AtFork.busy = bool(threads)
+    process = 0
 
 
 def _keep_inherited() -> None:
@@ -88,24 +58,25 @@ def _keep_inherited() -> None:
     Closing a channel would use it. A thread that the child does not have may have held its locks.
     A connection that stays open here hides from the controller that the parent has ended.
     """
-    _AtFork.inherited = _AtFork.inherited or _AtFork.busy or bool(_CHANNELS)
     _INHERITED.extend(_CHANNELS)
     if addresses := frozenset(_CHANNELS.values()):
         close_inherited(list(connections_to(addresses)))
     _CHANNELS.clear()
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_keep_inherited)
+os.register_at_fork(after_in_child=_keep_inherited)
 
 
 def _check_process() -> None:
     """Raise ConfigurationError where gRPC would wait for threads that only the parent has."""
-    if _AtFork.inherited and os.environ.get(FORK_SUPPORT, "1").lower() in ("0", "false", "no"):
+    alone = os.environ.get(FORK_SUPPORT, "1").lower() in ("0", "false", "no")
+    if alone and _User.process not in (0, os.getpid()):
         raise ConfigurationError(
-            "this process was forked from one with an open gRPC connection, such as that to the "
-            "controller, so gRPC does not work in it: fork before init or after close, or start "
-            'the process by multiprocessing\'s "spawn" or by subprocess'
+            f"this process was forked from process {_User.process}, which had called the "
+            "controller, so gRPC does not work in it: fork before init, or start the process by "
+            'multiprocessing\'s "spawn" or by subprocess'
         )
+    _User.process = os.getpid()
 
 
 def answered(missing: Iterable[int] = ()) -> tuple[tuple[str, str], ...]:
@@ -149,7 +120,7 @@ class ControlClient:
 
     Over TCP it uses TLS if there are `files`; by default they come from the environment. Raises
     TlsError if they cannot be used, and ConfigurationError for an address that gRPC cannot take, a
-    wrong `P4REDUCE_GRPC_PROXY`, and in a forked child of a process with such a connection.
+    wrong `P4REDUCE_GRPC_PROXY`, and in a forked child of a process that had one.
     """
 
     def __init__(self, address: str | None = None, files: tls.TlsFiles | None = None) -> None:
@@ -194,10 +165,9 @@ class ControlClient:
             last = not self._users
         if last and self._stub is not None:
             self._channel.close()
-            # gRPC's threads end with its last channel. A fork is safe after that.
+            # gRPC's threads end with its last channel.
             self._stub = None
             del self._channel
-            _AtFork.ending = time.monotonic() + _SHUTDOWN_SECONDS
 
     @property
     def stub(self) -> ControlStub:
