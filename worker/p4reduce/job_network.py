@@ -39,6 +39,7 @@ from p4reduce.launch import PORTS, Network, lease_of_environment, take_spare
 from p4reduce.meeting import Exchange, agreed, connect_unix
 from p4reduce.reach import check_p4runtime, check_ways
 from p4reduce.session.session import fail_all
+from p4reduce.wire.rank_sets import list_ranks
 
 _LOOPBACK = "127.0.0.1"
 
@@ -426,14 +427,10 @@ def _all_alike(places: Sequence[Mapping[str, Any]], what: str, name: str) -> boo
     if 0 < len(having) < len(places):
         lacking = [rank for rank in range(len(places)) if rank not in having]
         raise ConfigurationError(
-            f"{name} is set for ranks {_listed(having)} and not for ranks {_listed(lacking)}: set "
-            "it for all or for none"
+            f"{name} is set for {list_ranks(having)} and not for {list_ranks(lacking)}: set it for "
+            "all or for none"
         )
     return bool(having)
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks))
 
 
 def _hosts(places: Sequence[Mapping[str, Any]]) -> list[Host]:
