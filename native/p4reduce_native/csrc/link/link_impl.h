@@ -66,11 +66,11 @@ struct p4r_link {
     int wants_room;  /* SHARED: frames wait that the last send did not take */
     int has_gone;    /* SHARED: the peer hung up, and `left` frames are still to be taken */
     int left;
-    int peeked;         /* SHARED: frames that p4r_link_peek has shown */
-    uint32_t placement; /* SHARED: of the peer, as this end wants it */
-    struct p4r_bound bound;
-    unsigned visits;     /* SHARED: calls of receive */
-    size_t memory_bytes; /* SHARED */
+    int peeked;             /* SHARED: frames that p4r_link_peek has shown */
+    uint32_t placement;     /* SHARED: of the peer, as this end wants it */
+    struct p4r_bound bound; /* SHARED: the thread that runs this end */
+    unsigned visits;        /* SHARED: calls of receive */
+    size_t memory_bytes;    /* SHARED */
     uint8_t *memory;
     struct p4r_backoff backoff; /* of sends that failed for a reason that no event ends */
     struct p4r_ring in, out;
